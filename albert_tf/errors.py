@@ -19,7 +19,7 @@ _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _MAX_QUOTE_LENGTH = 40
 # The exit status of a command that ends with an InputError.
-MISTAKE = 2
+EXIT_STATUS = 2
 _log = logging.getLogger(__name__)
 
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags
 
-from albert_tf.errors import MISTAKE, InputError, wrap_read
+from albert_tf.errors import EXIT_STATUS, InputError, wrap_read
 
 # absl takes the flags for the script's, so that a process may run several scripts.
 flags.disclaim_key_flags()
@@ -228,7 +228,7 @@ def run(
 ) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    An `InputError` is printed as one line and ends with `errors.MISTAKE`, with
+    An `InputError` is printed as one line and ends with `errors.EXIT_STATUS`, with
     --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
     TensorFlow, which `main` imports and not its module, logs nothing unless
     --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
@@ -270,7 +270,7 @@ def run(
             traceback.print_exception(mistake.__cause__)
         # One write: several workers may share a log.
         sys.stderr.write(f"error: {mistake}\n")
-        sys.exit(MISTAKE)
+        sys.exit(EXIT_STATUS)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
@@ -487,10 +487,10 @@ def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
     elif typing.get_origin(hint) is tuple:
         flags.DEFINE_list(name, default and list(default), help, flags.FLAGS)
     else:
-        declare = {
+        define_flag = {
             bool: flags.DEFINE_bool,
             int: flags.DEFINE_integer,
             float: flags.DEFINE_float,
             str: flags.DEFINE_string,
         }[hint]
-        declare(name, default, help, flag_values=flags.FLAGS)
+        define_flag(name, default, help, flag_values=flags.FLAGS)

@@ -57,7 +57,7 @@ def _show_fills(
     ends = after or [""] * len(texts)
     for text, end, answer in zip(texts, ends, answers, strict=True):
         (gap,) = answer["gaps"]
-        fills = (f"{g['piece'].lstrip('▁')} {g['probability']:.0%}" for g in gap)
+        fills = (f"{g['token'].lstrip('▁')} {g['probability']:.0%}" for g in gap)
         print(f"  {text}\n      {', '.join(fills)}{end}")
 
 

@@ -98,7 +98,7 @@ def export_encoder(
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model
     encode = _encoder_fn(encoder)
-    root = saved_models.reusable(encode, [encoder])
+    root = saved_models.make_reusable(encode, [encoder])
     # TFSMLayer takes functions by name, and `serve` by default.
     specs = [_specs()]
     root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
@@ -158,7 +158,7 @@ def export_preprocessing(
         "end_of_segment_id": tokenizer.sep_id,
         "mask_id": tokenizer.mask_id,
     }
-    tokenize = saved_models.reusable(graph.__call__)
+    tokenize = saved_models.make_reusable(graph.__call__)
     tokenize.graph = graph
     tokenize.get_special_tokens_dict = tf.function(
         lambda: {name: tf.constant(id) for name, id in special.items()},
@@ -166,7 +166,7 @@ def export_preprocessing(
         autograph=False,
     )
     pack = _pack_fn(tokenizer, seq_length)
-    root = saved_models.reusable(
+    root = saved_models.make_reusable(
         tf.function(
             lambda texts: pack([graph(texts)], seq_length),
             [tf.TensorSpec([None], tf.string, "sentences")],
@@ -174,7 +174,7 @@ def export_preprocessing(
         )
     )
     root.tokenize = tokenize
-    root.bert_pack_inputs = saved_models.reusable(pack)
+    root.bert_pack_inputs = saved_models.make_reusable(pack)
     saved_models.save(root, folder)
 
 
@@ -225,7 +225,7 @@ def _head_fn(
         outputs = encode({name: inputs[name] for name in _INPUTS}, training)
         return {**outputs, **head(inputs, outputs)}
 
-    return saved_models.reusable(_traced(call, *more), layers)
+    return saved_models.make_reusable(_traced(call, *more), layers)
 
 
 def _signature(encode: Callable) -> Callable:

@@ -59,10 +59,10 @@ def _rows(
     log: IO[str],
 ) -> Iterator[tuple[Any, Any]]:
     """Yields rows and their numbers, `BLANK` for a blank line."""
-    name, ending = config.input_file or "the input", ""
+    name, extension = config.input_file or "the input", ""
     if config.input_format == "auto":
-        ending = suffix(config.input_file or "")
-    if ending == ".csv":
+        extension = suffix(config.input_file or "")
+    if extension == ".csv":
         table = tables.read(
             name,
             [
@@ -75,11 +75,11 @@ def _rows(
         )
         for number, row in enumerate(table.rows, 1):
             yield f"row {number}", {k: v for k, v in row.items() if v is not None}
-    elif ending == ".json":
+    elif extension == ".json":
         yield from json_values.rows(read_text(name, config.encoding), name)
     else:
         lines: Iterator[tuple[int, str]] = iter(enumerate(arguments, 1))
-        has_json = ending == ".jsonl" or config.input_format == "json"
+        has_json = extension == ".jsonl" or config.input_format == "json"
         for number, line in lines if arguments else _lines(config):
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)

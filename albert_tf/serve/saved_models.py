@@ -21,7 +21,9 @@ from albert_tf.weights import metadata
 from albert_tf.weights.names import expand
 
 
-def reusable(call: Callable, layers: Sequence[keras.Layer] = ()) -> tf.train.Checkpoint:
+def make_reusable(
+    call: Callable, layers: Sequence[keras.Layer] = ()
+) -> tf.train.Checkpoint:
     """Returns an object that is still callable after loading.
 
     It has TF-Hub's interface of reusable SavedModels for `hub.KerasLayer`: `variables`,

@@ -278,7 +278,7 @@ class FineTuningTask(Task):
         self.vocabulary = tokenizer.fingerprint
         self.multiple = multiple
         self.tokens_per_example = settings.max_seq_length
-        self.evaluated: Sequence[Split] = ()
+        self.evaluation_splits: Sequence[Split] = ()
         self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.training = self.evaluation = None
 
@@ -409,7 +409,7 @@ class FineTuningTask(Task):
         if splits.get("train"):
             self.training = self.dataset(splits["train"], with_labels=True)
         if splits.get("dev"):
-            self.evaluated = splits["dev"]
+            self.evaluation_splits = splits["dev"]
             self.evaluation = self.dataset(splits["dev"], with_labels=True)
 
     def loss_weights(self, batch: Batch) -> dict[str, Any]:
@@ -445,7 +445,7 @@ class FineTuningTask(Task):
         return scores
 
     def _answered(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
-        for split in self.evaluated:
+        for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
                 break  # --max_eval_steps ends before

@@ -196,9 +196,9 @@ class Classification(base.FineTuningTask):
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the released files, and the file for GLUE's site."""
         task, examples = self.text_task, split.examples
-        ending = split.name.removeprefix("test")
+        suffix = split.name.removeprefix("test")
         files = {
-            name.replace(".tsv", f"{ending}.tsv"): text
+            name.replace(".tsv", f"{suffix}.tsv"): text
             for name, text in submission.released_files(task, examples, answers).items()
         }
         if name := task.submission.get(split.name):

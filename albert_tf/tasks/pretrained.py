@@ -95,8 +95,8 @@ class FillMask(_MaskedLM):
         probabilities = pipelines.round_floats(probabilities[:count])
         gaps = [
             [
-                {"piece": piece, "probability": probability}
-                for piece, probability in zip(*gap, strict=True)
+                {"token": token, "piece": token, "probability": probability}
+                for token, probability in zip(*gap, strict=True)
             ]
             for gap in zip(pieces[:count], probabilities, strict=True)
         ]
@@ -227,7 +227,7 @@ def fill_masks(
     is_sentencepiece = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
     result, *parts = text.split(MASK)
     for number, part in enumerate(parts):
-        piece = gaps[number][0]["piece"] if number < len(gaps) and gaps[number] else ""
+        piece = gaps[number][0]["token"] if number < len(gaps) and gaps[number] else ""
         if piece.startswith(WORD_MARK):
             piece = piece[len(WORD_MARK) :]
             result += " " if result and not result[-1].isspace() else ""

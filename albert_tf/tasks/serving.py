@@ -26,21 +26,21 @@ class ServingFunction:
         model: the model.
         graph: further resources, such as lookup tables; its `vocabulary` identifies
             the vocabulary.
-        respond: takes the tensors of `specs` by name and returns tensors by name.
+        answer: takes the tensors of `specs` by name and returns tensors by name.
         specs: inputs by name, string [B] or [B, C], in the order of columns.
     """
 
     model: keras.Model
     graph: tf.Module
-    respond: Callable[..., Mapping[str, tf.Tensor]]
+    answer: Callable[..., Mapping[str, tf.Tensor]]
     specs: Mapping[str, tf.TensorSpec]
 
     def compile(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns `respond` as a concrete function of tensors by name."""
+        """Returns `answer` as a concrete function of tensors by name."""
 
         @tf.function(autograph=False)
         def serve(**texts):
-            return dict(self.respond(**texts))
+            return dict(self.answer(**texts))
 
         return serve.get_concrete_function(**self.specs)
 

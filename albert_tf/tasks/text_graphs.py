@@ -52,7 +52,7 @@ def classifier(
     inputs = TextInputs(model, tokenizer, max_seq_length)
     names = tf.constant(list(labels))
 
-    def respond(**texts):
+    def answer(**texts):
         logits = model(inputs(*texts.values()))["logits"]
         probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
         label_names = tf.broadcast_to(names, tf.shape(probabilities))
@@ -66,7 +66,7 @@ def classifier(
         outputs["probability"] = tf.gather(probabilities, choice, batch_dims=1)
         return {**outputs, "label": tf.gather(names, choice)}
 
-    return ServingFunction(model, inputs, respond, text_specs(pairs))
+    return ServingFunction(model, inputs, answer, text_specs(pairs))
 
 
 def regressor(
@@ -96,12 +96,12 @@ def regressor(
         raise InputError(f"a model of {model.head.num_labels} outputs; expected 1")
     inputs = TextInputs(model, tokenizer, max_seq_length)
 
-    def respond(**texts):
+    def answer(**texts):
         logits = model(inputs(*texts.values()))["logits"]
         lowest, highest = bounds or (-math.inf, math.inf)
         return {"value": tf.clip_by_value(logits[:, 0], lowest, highest)}
 
-    return ServingFunction(model, inputs, respond, text_specs(pairs))
+    return ServingFunction(model, inputs, answer, text_specs(pairs))
 
 
 def embeddings(
@@ -124,7 +124,7 @@ def embeddings(
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
     graph = TextInputs(encoder, tokenizer, max_seq_length)
 
-    def respond(text):
+    def answer(text):
         tokens = graph(text)
         outputs = encoder(tokens)
         layers = tf.stack(outputs["encoder_outputs"], axis=1)  # [B, L, T, H]
@@ -134,4 +134,4 @@ def embeddings(
         pooled = tf.cast(outputs["pooled_output"], tf.float32)
         return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
 
-    return ServingFunction(encoder, graph, respond, text_specs(pairs=False))
+    return ServingFunction(encoder, graph, answer, text_specs(pairs=False))

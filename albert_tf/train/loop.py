@@ -178,7 +178,7 @@ class _Loop:
         if config.do_train:
             if has_evaluation and self._lacks_evaluation():
                 eval_metrics = self._evaluate()
-            is_done = self._step >= config.num_train_steps or self._is_stale()
+            is_done = self._step >= config.num_train_steps or self._should_stop_early()
             while not is_done:
                 # The first step is logged at once.
                 is_first, step = not train_metrics, self._step
@@ -194,7 +194,7 @@ class _Loop:
                 is_done = self._step >= config.num_train_steps
                 if has_evaluation and self._is_due(config.steps_between_evaluations):
                     eval_metrics = self._evaluate()
-                    is_done = is_done or self._is_stale()
+                    is_done = is_done or self._should_stop_early()
             if train_metrics:
                 self._reporter.finish(self.best)
         if has_evaluation and not eval_metrics:
@@ -247,7 +247,7 @@ class _Loop:
             self._checkpoints.save(self._trainer.examples_seen)
             self._last_save_step = self._step
 
-    def _is_stale(self) -> bool:
+    def _should_stop_early(self) -> bool:
         """Whether to stop early: too many evaluations since the best one."""
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations

@@ -160,7 +160,7 @@ class ModelFolder:
             if path.suffix == ".txt":
                 spm, vocab = None, str(path)
         stored = map(metadata.find_vocabulary, self.folders)
-        path, values = next((found for found in stored if found[1]), (None, {}))
+        path, values = next((pair for pair in stored if pair[1]), (None, {}))
         keys = ("do_lower_case", "keep_accents")
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}

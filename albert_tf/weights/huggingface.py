@@ -197,9 +197,9 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
-    spec, trained = proto.normalizer_spec, proto.trainer_spec
-    if trained.model_type != trained.UNIGRAM:
-        kind = trained.ModelType.Name(trained.model_type).lower()
+    spec, trainer = proto.normalizer_spec, proto.trainer_spec
+    if trainer.model_type != trainer.UNIGRAM:
+        kind = trainer.ModelType.Name(trainer.model_type).lower()
         raise InputError(
             f"{tokenizer.path}: a SentencePiece model of type {kind}; expected "
             f"unigram, the only type that can be written for transformers"

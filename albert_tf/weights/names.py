@@ -306,8 +306,8 @@ def tensor_name(
     if module is None:
         return None
     short = {"kernel": "weights"}.get(leaf, leaf)
-    filled = module.format(g=g, i=i, b=b, n=f"_{b}" if b else "", leaf=short)
-    return filled if "{leaf}" in module else filled + LEAVES[format][leaf]
+    name_in_file = module.format(g=g, i=i, b=b, n=f"_{b}" if b else "", leaf=short)
+    return name_in_file if "{leaf}" in module else name_in_file + LEAVES[format][leaf]
 
 
 def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):

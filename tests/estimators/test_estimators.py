@@ -373,7 +373,7 @@ def test_pretrained_models_answer(base, tmp_path):
         assert filler.predict(str(tmp_path / file)) == gaps
     assert [len(tokens) for tokens in gaps[0]] == [2]
     two = albert_tf.FillMask(base, targets=["file", "list"]).predict("the [MASK] is")
-    assert {each["piece"] for each in two[0][0]} == {"▁file", "▁list"}
+    assert {each["token"] for each in two[0][0]} == {"▁file", "▁list"}
     order = albert_tf.SentenceOrder(base).predict([("a file", "a list")] * 3)
     assert order.shape == (3,)
     assert ((order > 0) & (order < 1)).all()

@@ -123,7 +123,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
             address = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
             ask = [sys.executable, "-c", ASK, address]
             answer = subprocess.run(ask, capture_output=True, text=True, check=True)
-            assert answer.stdout.startswith("{'gaps': [[{'piece': ")
+            assert answer.stdout.startswith("{'gaps': [[{'token': ")
             process.send_signal(signal.SIGINT)
             assert process.wait() == -signal.SIGINT
         finally:

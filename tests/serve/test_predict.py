@@ -155,8 +155,8 @@ def test_only_targets_are_listed(run_of):
     found = answers(run_of("pretrained"), rows, task="fill_mask", targets=some)
     for row, whole in zip(found, every, strict=True):
         for gap, all_of_gap in zip(row["gaps"], whole["gaps"], strict=True):
-            wanted = [each for each in all_of_gap if each["piece"][1:] in some]
-            assert gap == [each for each in wanted if each["piece"][0] == "▁"]
+            wanted = [each for each in all_of_gap if each["token"][1:] in some]
+            assert gap == [each for each in wanted if each["token"][0] == "▁"]
             assert len(gap) == 3
     two = answers(run_of("pretrained"), rows, task="fill_mask", targets=some, top_k=2)
     assert [[gap[:2] for gap in row["gaps"]] for row in found] == [
@@ -201,7 +201,7 @@ def test_each_token_is_masked_in_turn(run_of, tokenizer, cases):
 def test_a_piece_stands_where_its_word_does(text, pieces, expected):
     marks = int("▁" in str(pieces))
     words = types.SimpleNamespace(piece_to_id=lambda piece: marks, unk_id=0)
-    gaps = [[{"piece": piece}] if piece else [] for piece in pieces]
+    gaps = [[{"token": piece}] if piece else [] for piece in pieces]
     assert pretrained.fill_masks(text, gaps, words) == expected
 
 

@@ -160,9 +160,7 @@ def served(every, tmp_path_factory, without_package):
             jobs[name] = (str(root / name), given)
             continue
         for prefix, rows in ((name, slice(None)), (f"{name}/one", slice(1, 2))):
-            outputs = kind.respond(
-                **{k: tf.constant(v[rows]) for k, v in given.items()}
-            )
+            outputs = kind.answer(**{k: tf.constant(v[rows]) for k, v in given.items()})
             for key, value in outputs.items():
                 results[f"{prefix}/{key}"] = plain(value.numpy())
     (root / "jobs.json").write_text(json.dumps(jobs))
@@ -256,7 +254,7 @@ def test_embeddings_of_every_layer(served, built, tokenizer):
 def test_words(served, every):
     """Python answers as the graph does: tests/tasks/test_tagging_graph.py."""
     kind, given = every["words"]
-    outputs = kind.respond(text=tf.constant(given["text"]))
+    outputs = kind.answer(text=tf.constant(given["text"]))
     found = outputs_of(served, "words")
     for name in ("types", "texts", "begins", "ends"):
         assert (found[name] == plain(outputs[name].numpy())).all()
@@ -404,6 +402,6 @@ def test_no_rows_have_no_answers(name, served):
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 def test_no_questions_have_no_answers_of_a_linear_head(every):
     none = tf.constant([], tf.string)
-    outputs = every["linear"][0].respond(question=none, context=none)
+    outputs = every["linear"][0].answer(question=none, context=none)
     assert outputs["answer"].shape == outputs["begin"].shape == (0,)
     assert len(outputs["n_best_answers"]) == 0

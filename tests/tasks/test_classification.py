@@ -151,7 +151,7 @@ def test_an_evaluation_has_the_released_figures(name, released):
     labels = found("label_ids")[real]
     words = labels if declared.labels is None else np.array(declared.labels)[labels]
     examples = [Example(str(n), "", None, word) for n, word in enumerate(words)]
-    task.evaluated = [Split("dev", examples, range(22))]
+    task.evaluation_splits = [Split("dev", examples, range(22))]
     model.head.output_dense.bias.assign(recorded[f"{name}/eval_in/output_bias"])
     batch = {
         "input_ids": found("input_ids"),

@@ -95,10 +95,10 @@ class Even(base.FineTuningTask):
     def serving_fn(self, model, options):
         graph = TextInputs(model, self.tokenizer, self.tokens_per_example)
 
-        def respond(text):
+        def answer(text):
             return {"even": tf.argmax(model(graph(text))["logits"], -1) == 0}
 
-        return ServingFunction(model, graph, respond, text_specs(pairs=False))
+        return ServingFunction(model, graph, answer, text_specs(pairs=False))
 
 
 class EvenPipeline(Pipeline):

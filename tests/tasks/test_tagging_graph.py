@@ -73,7 +73,7 @@ def answer_both_ways(model, tokenizer, labels, length):
 
     def answer(texts):
         answers = list(predictor(texts))
-        outputs = serving_fn.respond(text=tf.constant(texts))
+        outputs = serving_fn.answer(text=tf.constant(texts))
         check_alike(answers, {k: v.numpy() for k, v in outputs.items()})
         return answers
 

@@ -57,7 +57,7 @@ class Numbers(classification.Classification):
         examples = [
             Example(str(n), "", None, str(label)) for n, label in enumerate(self.labels)
         ]
-        self.evaluated = [Split("dev", examples, range(46))]
+        self.evaluation_splits = [Split("dev", examples, range(46))]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_batches_of_any_length_in_pieces_make_the_same_steps(
 def test_scores_belong_to_their_examples(task, trained):
     _, outcome = trained
     outputs = task.postprocess(
-        task.evaluated[0], outcome.trainer.predict(task.evaluation, 5)
+        task.evaluation_splits[0], outcome.trainer.predict(task.evaluation, 5)
     )
     accuracy = np.mean(outputs.argmax(-1) == task.labels)
     assert outcome.best["eval_accuracy"] == pytest.approx(accuracy)

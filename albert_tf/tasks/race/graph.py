@@ -46,7 +46,7 @@ def multiple_choice(
     used: Any = (settings or RaceSettings()).with_defaults(None, longest)
     inputs = TextInputs(model, tokenizer, used.max_seq_length, truncate=False)
 
-    def respond(article, question, options):
+    def answer(article, question, options):
         shape = tf.shape(options)
         rows = _encode_rows(inputs, tokenizer, used, article, question, options)
         batch = {
@@ -66,7 +66,7 @@ def multiple_choice(
 
     options = tf.TensorSpec([None, None], tf.string)
     texts = {"article": TEXTS, "question": TEXTS, "options": options}
-    return ServingFunction(model, inputs, respond, texts)
+    return ServingFunction(model, inputs, answer, texts)
 
 
 def _encode_rows(

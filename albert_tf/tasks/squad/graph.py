@@ -169,8 +169,8 @@ class _Windows:
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
         first = tf.where(score == tf.gather(best, token), window, _FAR)
-        owner = tf.math.unsorted_segment_min(first, token, count)
-        return tf.gather(owner, token) == window
+        best_window = tf.math.unsorted_segment_min(first, token, count)
+        return tf.gather(best_window, token) == window
 
     def inputs(self, query, ids, special, min_length: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs with `p_mask`, int32 [W, T].

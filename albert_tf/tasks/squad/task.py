@@ -244,7 +244,9 @@ class QuestionAnswering(base.FineTuningTask):
     def on_new_best_checkpoint(self, folder, metrics):
         """Stores the threshold of a new best checkpoint, so that no kill loses it."""
         if self.best_checkpoint_keys and self._best_threshold is not None:
-            self._store(folder, self._best_threshold, self.evaluated[0].examples)
+            self._store(
+                folder, self._best_threshold, self.evaluation_splits[0].examples
+            )
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts, scores and stores the threshold, with the best weights."""

@@ -100,7 +100,7 @@ def tag_texts(
     check_inputs(model.config, tokenizer, max_seq_length)
     graph = _Tagger(model, tokenizer, labels, max_seq_length)
     specs = serving.text_specs(pairs=False)
-    return serving.ServingFunction(model, graph, graph.respond, specs)
+    return serving.ServingFunction(model, graph, graph.answer, specs)
 
 
 class _Tagger(tf.Module):
@@ -121,7 +121,7 @@ class _Tagger(tf.Module):
         self._type_of = [index.get(name, -1) for name in names]
         self._begins = [not label.startswith(INSIDE) for label in labels]
 
-    def respond(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Finds spans in texts, string [B]."""
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words, begins, ends = in_graph.split_words(text)

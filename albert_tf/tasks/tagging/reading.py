@@ -107,14 +107,14 @@ def read_file(
         if not any(label.startswith(BEGIN) for label in iob.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
-        marked = next(filter(_is_marked, sorted(labels)), None)
-        if marked is None:
+        entity_label = next(filter(_is_marked, sorted(labels)), None)
+        if entity_label is None:
             return sentences
         for label, line in iter_labels(sentences):
             if not has_entities([label]):
                 raise InputError(
-                    f"{path}:{line}: label {label!r} and label {marked!r}: use only O, "
-                    f"B-... and I-... (IOB2), or no labels with B- and I-"
+                    f"{path}:{line}: label {label!r} and label {entity_label!r}: use "
+                    f"only O, B-... and I-... (IOB2), or no labels with B- and I-"
                 )
     return [_to_iob2(path, each, tag_scheme, iob) for each in sentences]
 
