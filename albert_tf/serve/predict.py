@@ -386,10 +386,10 @@ def _load_weights(
 
     kind, serving_fn = task["kind"], None
     if family := registry.task(kind):
-        trained = family(pipeline.settings, opened.config, opened.tokenizer)
-        model, parts = trained.build_model(), ("encoder", "head")
-        task = {**task, **trained.description}
-        serving_fn = functools.partial(trained.serving_fn, model, options)
+        instance = family(pipeline.settings, opened.config, opened.tokenizer)
+        model, parts = instance.build_model(), ("encoder", "head")
+        task = {**task, **instance.description}
+        serving_fn = functools.partial(instance.serving_fn, model, options)
     else:
         model, parts = pipeline.build_model(), pipeline.parts
         if kind == "embedding":

@@ -37,9 +37,9 @@ def make_reusable(
     root = tf.train.Checkpoint()
     root.__call__ = call
     if layers:
-        every = [v for layer in layers for v in layer.variables]
-        root.variables = [variable.value for variable in every]
-        root.trainable_variables = [v.value for v in every if v.trainable]
+        variables = [v for layer in layers for v in layer.variables]
+        root.variables = [variable.value for variable in variables]
+        root.trainable_variables = [v.value for v in variables if v.trainable]
         root.regularization_losses = []
     return root
 

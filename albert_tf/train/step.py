@@ -134,10 +134,10 @@ class Trainer:
         totals: list[np.ndarray] = []
         metrics: dict[str, float] = {}
         source, size = self.task.evaluation, self._config.eval_batch_size
-        most = self._config.max_eval_steps or None
-        read = functools.partial(source.evaluation, max_batches=most)
+        limit = self._config.max_eval_steps or None
+        read = functools.partial(source.evaluation, max_batches=limit)
         dataset = self._read(read, size)
-        count = min(len(source), size * (most or len(source)))
+        count = min(len(source), size * (limit or len(source)))
 
         def predictions():
             step = self._graph("evaluate", self._evaluate_step, dataset)

@@ -108,6 +108,6 @@ def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]
     before = tf.where(is_first, "", tf.gather(options, row))
-    filled = tf.strings.reduce_join(parts.with_values(before + parts.values), axis=-1)
+    texts = tf.strings.reduce_join(parts.with_values(before + parts.values), axis=-1)
     has_gap = parts.row_lengths() > 1
-    return tf.where(has_gap, filled, tf.strings.join([filled, options], " "))
+    return tf.where(has_gap, texts, tf.strings.join([texts, options], " "))
