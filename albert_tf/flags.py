@@ -353,11 +353,11 @@ def _expand(arguments: list[str]) -> list[str]:
             others[number] += "="
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
     for line in lines:
-        first += [line] if line in others else _flags_of(line)
+        first += [line] if line in others else _parse_flag_line(line)
     return first
 
 
-def _flags_of(line: str) -> list[str]:
+def _parse_flag_line(line: str) -> list[str]:
     """Returns the flag in a line of a flagfile as --name=value, as absl expects it."""
     line = line.removeprefix("\ufeff")
     if not line or line.startswith(("#", "//")):

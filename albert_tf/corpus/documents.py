@@ -132,7 +132,7 @@ def read(
         InputError: the file cannot be read, or its text cannot be used; the message
             names the file and the line.
     """
-    lines = _decoded(part, errors, counts, encoding)
+    lines = _decode(part, errors, counts, encoding)
     first = list(itertools.islice(lines, 2))
     if len(first) == 1 and part.begin == 0:
         first = list(enumerate(first[0][1].split("\r"), 1))
@@ -167,19 +167,19 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise InputError(
                 f"{part.file}: line {_lines_before(part) + number}: expected JSON "
-                f'such as {{"text": "..."}}, got {_shortened(line)}'
+                f'such as {{"text": "..."}}, got {_shorten(line)}'
             ) from error
         if not isinstance(text, str):
             raise InputError(
                 f"{part.file}: line {_lines_before(part) + number}: expected a string "
-                f"as text, got {_shortened(json.dumps(text))}"
+                f"as text, got {_shorten(json.dumps(text))}"
             )
         # A blank line within a text separates paragraphs, not documents.
         yield from filter(str.strip, text.split("\n"))
         yield ""
 
 
-def _decoded(
+def _decode(
     part: Range, errors: str, counts: Counter, encoding: str
 ) -> Iterator[tuple[int, str]]:
     """Yields the number of each line, counted from the range's first, and its text."""
@@ -264,7 +264,7 @@ def _head(path: str) -> bytes:
         return file.read(2)
 
 
-def _shortened(text: str, width: int = 60) -> str:
+def _shorten(text: str, width: int = 60) -> str:
     text = text.strip()
     return text if len(text) <= width else f"{text[:width]}..."
 

@@ -157,11 +157,11 @@ class Records(Source):
 
     def training(self, shard, *, seed, start=0):
         if self.padded:
-            return _bucketed(self, shard, seed, start)
-        lines = _part(self._numbered(seed, start), shard)
+            return _make_buckets(self, shard, seed, start)
+        lines = _part(self._number_lines(seed, start), shard)
         if self.prepare is not None:
             lines = lines.batch(-(-_ROWS_TO_PREPARE // shard.rows))
-        dataset = self._parsed(lines, seed)
+        dataset = self._parse(lines, seed)
         return _finish(dataset.map(_as_written(lambda _, batch: batch)), shard)
 
     def evaluation(self, shard, *, max_batches=None):
@@ -179,9 +179,9 @@ class Records(Source):
             weight = tf.cast(row >= 0, tf.float32)
             return {**batch, "row": row, "example_weight": weight}
 
-        return _finish(self._parsed(_part(lines, shard), 0).map(add_rows), shard)
+        return _finish(self._parse(_part(lines, shard), 0).map(add_rows), shard)
 
-    def _numbered(self, seed: int, start: int) -> tf.data.Dataset:
+    def _number_lines(self, seed: int, start: int) -> tf.data.Dataset:
         """Reads serialised examples for training, each with its position in the run."""
 
         @_as_written
@@ -211,7 +211,7 @@ class Records(Source):
             deterministic=True,
         )
 
-    def _parsed(
+    def _parse(
         self, lines: tf.data.Dataset, seed: int, calls: int = _PARALLEL_CALLS
     ) -> tf.data.Dataset:
         """Parses and prepares batches of numbered lines."""
@@ -267,7 +267,7 @@ class BucketedExamples(Source):
             number, skipped = divmod(start // size, sorted_together)
             while True:
                 first = number * sorted_together * size
-                yield from source._shuffled(first, seed, size)[skipped:]
+                yield from source._shuffle(first, seed, size)[skipped:]
                 number, skipped = number + 1, 0
 
         return self._dataset(batches, shard, lambda rows, batch: batch)
@@ -297,7 +297,7 @@ class BucketedExamples(Source):
             },
         )
 
-    def _shuffled(self, first: int, seed: int, size: int) -> np.ndarray:
+    def _shuffle(self, first: int, seed: int, size: int) -> np.ndarray:
         """Returns batches of examples that are sorted together: int [n, size]."""
         count = _sorted_together(len(self), size) * size
         epochs, positions = np.divmod(np.arange(first, first + count), len(self))
@@ -313,7 +313,7 @@ class BucketedExamples(Source):
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
         return np.random.default_rng([seed, first, 1]).permutation(rows)
 
-    def _padded(self, longest: int) -> int:
+    def _padded_length(self, longest: int) -> int:
         if not self.multiple:
             return self.longest
         return min(_round_up(longest, self.multiple), self.longest)
@@ -324,7 +324,9 @@ class BucketedExamples(Source):
 
         def pipeline_batches():
             for rows in batches(source):
-                length = source._padded(int(source.lengths[rows[rows >= 0]].max()))
+                length = source._padded_length(
+                    int(source.lengths[rows[rows >= 0]].max())
+                )
                 numbers = rows[shard.pipeline * shard.rows :][: shard.rows]
                 # The last one is never a filler.
                 examples = np.where(numbers >= 0, numbers, rows[-1])
@@ -420,7 +422,7 @@ def _round_up(number: Any, multiple: int) -> Any:
     return -(-number // multiple) * multiple
 
 
-def _bucketed(
+def _make_buckets(
     source: Records, shard: InputShard, seed: int, start: int
 ) -> tf.data.Dataset:
     """Makes batches of similar length for training, see `BucketedExamples`.
@@ -430,7 +432,7 @@ def _bucketed(
     size = shard.batch_size
     together = _sorted_together(min(len(source), _EXAMPLES_TO_SORT), size)
     group, skipped = divmod(start // size, together)
-    lines = source._numbered(seed, group * together * size)
+    lines = source._number_lines(seed, group * together * size)
     lines = lines.batch(together * size, drop_remainder=True)
     first = next(iter(source.padded))
 
@@ -457,7 +459,7 @@ def _bucketed(
         return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
     # The next group is made during training on this one.
-    groups = source._parsed(lines, seed, calls=1).prefetch(1)
+    groups = source._parse(lines, seed, calls=1).prefetch(1)
     return _finish(groups.flat_map(_as_written(shuffle_group)).skip(skipped), shard)
 
 

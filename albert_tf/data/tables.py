@@ -237,7 +237,7 @@ def _check_bytes(text: str) -> None:
 
 
 # A line's number and its values, None for a blank line, or the error of a broken one.
-_Numbered = Iterator[tuple[Any, Any]]
+_NumberedRows = Iterator[tuple[Any, Any]]
 
 
 def _values(
@@ -246,7 +246,7 @@ def _values(
     header: Sequence[str] | None,
     dialect: Dialect,
     log: Callable[[str], None],
-) -> _Numbered:
+) -> _NumberedRows:
     suffix = files.suffix(path)
     if suffix not in _SUFFIXES:
         raise InputError(
@@ -278,7 +278,7 @@ def _from_text(
     dialect: Dialect,
     usual: str,
     log: Callable[[str], None],
-) -> _Numbered:
+) -> _NumberedRows:
     """Yields the rows of a TSV or CSV table."""
     quoted = dialect.quoted or usual == ","
     delimiter, begin = dialect.delimiter or usual, 0
@@ -298,9 +298,9 @@ def _from_text(
             f"{path}: quotes around cells are read as characters; --quoted takes them "
             f"away"
         )
-    rows = _unquoted(data, delimiter)
+    rows = _split_unquoted(data, delimiter)
     if quoted:
-        rows = _quoted(data, delimiter, f"{delimiter} " in first)
+        rows = _split_quoted(data, delimiter, f"{delimiter} " in first)
     if begin:
         rows = ((number + begin, cells) for number, cells in rows)
     yield from _from_cells(rows, path, columns, header, not quoted)
@@ -316,7 +316,7 @@ def _delimiter(first: str, columns: Sequence[Column], usual: str) -> str:
     return matches[0] if len(matches) == 1 else usual
 
 
-def _unquoted(data: bytes, delimiter: str) -> _Numbered:
+def _split_unquoted(data: bytes, delimiter: str) -> _NumberedRows:
     # Not splitlines, which cuts at characters that texts hold, such as U+2028.
     for number, line in enumerate(io.BytesIO(data), 1):
         line = line.removesuffix(b"\n").removesuffix(b"\r")
@@ -329,7 +329,7 @@ def _unquoted(data: bytes, delimiter: str) -> _Numbered:
                 yield number, problem
 
 
-def _quoted(data: bytes, delimiter: str, skip_space: bool) -> _Numbered:
+def _split_quoted(data: bytes, delimiter: str, skip_space: bool) -> _NumberedRows:
     csv.field_size_limit(sys.maxsize)
     text = data.decode(errors="surrogateescape")
     text, returns = re.subn("\r(?!\n|\\Z)", _RETURN, text)
@@ -362,12 +362,12 @@ def _quoted(data: bytes, delimiter: str, skip_space: bool) -> _Numbered:
 
 
 def _from_cells(
-    rows: _Numbered,
+    rows: _NumberedRows,
     path: Path,
     columns: Sequence[Column],
     header: Sequence[str] | None,
     unquoted: bool,
-) -> _Numbered:
+) -> _NumberedRows:
     if header is None:
         for line, cells in rows:
             if cells is not None:
@@ -409,7 +409,7 @@ def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None
     return header.index(name)
 
 
-def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _Numbered:
+def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _NumberedRows:
     for number, row in json_values.rows(text, path):
         try:
             if isinstance(row, json_values.JsonError):
@@ -422,10 +422,10 @@ def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _Numbered:
 def _cells(row: Any, columns: Sequence[Column]) -> list[Value]:
     if not isinstance(row, dict):
         raise RowError(f"not a JSON object but {errors.quote(row)}")
-    return [_value_of(row, column) for column in columns]
+    return [_get_value(row, column) for column in columns]
 
 
-def _value_of(row: dict[str, Any], column: Column) -> Value:
+def _get_value(row: dict[str, Any], column: Column) -> Value:
     name = column.find(row)
     if name is None:
         if not column.required:

@@ -273,7 +273,7 @@ _SIZES = {
 }
 
 
-def _published(size: str, version: str) -> AlbertConfig:
+def _build_published(size: str, version: str) -> AlbertConfig:
     hidden, layers, heads = _SIZES[size]
     # Version 1 except xxlarge trained with dropout; version 2 and the Chinese models
     # without. The Chinese models have ReLU, BERT's Chinese vocabulary, and 16 heads in
@@ -293,7 +293,7 @@ def _published(size: str, version: str) -> AlbertConfig:
 
 
 PUBLISHED = {
-    f"albert_{size}_{version}": _published(size, version)
+    f"albert_{size}_{version}": _build_published(size, version)
     for version in ("v1", "v2", "zh")
     for size in _SIZES
 }

@@ -182,7 +182,7 @@ def _specs(*more: str) -> dict[str, tf.TensorSpec]:
     return {name: tf.TensorSpec([None, None], tf.int32) for name in (*_INPUTS, *more)}
 
 
-def _traced(call: Callable, *more: str) -> Callable:
+def _trace(call: Callable, *more: str) -> Callable:
     """Returns `call(inputs, training=False)`, traced for both values of `training`.
 
     Args:
@@ -213,19 +213,19 @@ def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
             "encoder_outputs": layers,
         }
 
-    return _traced(call)
+    return _trace(call)
 
 
 def _head_fn(
     encode: Callable, head: Callable, layers: Sequence[keras.Layer], *more: str
 ) -> tf.train.Checkpoint:
-    """Returns the encoder with a head, see `_traced` for `more`."""
+    """Returns the encoder with a head, see `_trace` for `more`."""
 
     def call(inputs, training):
         outputs = encode({name: inputs[name] for name in _INPUTS}, training)
         return {**outputs, **head(inputs, outputs)}
 
-    return saved_models.make_reusable(_traced(call, *more), layers)
+    return saved_models.make_reusable(_trace(call, *more), layers)
 
 
 def _signature(encode: Callable) -> Callable:

@@ -126,7 +126,7 @@ class Predictor:
     def _run_model(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[tuple[Example, list[Any]]]:
-        for examples in _grouped(itertools.starmap(self._encode, rows)):
+        for examples in _group(itertools.starmap(self._encode, rows)):
             inputs = [each for example in examples for each in example.inputs]
             outputs = iter(self._forward(inputs))
             for example in examples:
@@ -197,7 +197,7 @@ class Ensemble:
             yield self._pipeline.decide(checked, total / len(self._paths))
 
 
-def _grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
+def _group(examples: Iterable[Example]) -> Iterator[list[Example]]:
     """Yields groups of examples with `_INPUTS_TO_SORT` inputs."""
     group: list[Example] = []
     count = 0

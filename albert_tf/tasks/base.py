@@ -438,13 +438,13 @@ class FineTuningTask(Task):
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Measures every evaluated split."""
-        scores = self.measure_splits(self._answered(predictions))
+        scores = self.measure_splits(self._split_answers(predictions))
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
 
-    def _answered(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
+    def _split_answers(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:

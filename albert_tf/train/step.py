@@ -141,7 +141,7 @@ class Trainer:
 
         def predictions():
             step = self._graph("evaluate", self._evaluate_step, dataset)
-            for batch in self._logged(dataset, "evaluated", size, count):
+            for batch in self._log_progress(dataset, "evaluated", size, count):
                 self._share_signal()
                 sums, outputs = step(batch)
                 totals.append(sums.numpy())
@@ -178,7 +178,7 @@ class Trainer:
             InputError: an example is invalid, or memory does not suffice.
         """
         dataset = self._read(source.evaluation, batch_size)
-        logged = self._logged(dataset, "predicted", batch_size, len(source))
+        logged = self._log_progress(dataset, "predicted", batch_size, len(source))
         step = self._graph("predict", self._predict_step, dataset)
         with self._translate_errors(source):
             yield from batches.unshuffle(_split_rows(step(batch)) for batch in logged)
@@ -218,7 +218,7 @@ class Trainer:
         with batches.translate_errors(source, state), worker_errors(self._strategy):
             yield
 
-    def _logged(self, dataset, verb: str, batch_size: int, count: int):
+    def _log_progress(self, dataset, verb: str, batch_size: int, count: int):
         """Yields batches; logs regularly how many are done, and how fast."""
         begin = last = time.perf_counter()
         for number, batch in enumerate(dataset, 1):
@@ -262,7 +262,7 @@ class Trainer:
             )
         if xla is False or self._on_tpu or self._config.precision == "float32":
             return self._microbatch_gradients
-        return layers.fuse_gelu(_fused)(self._microbatch_gradients)
+        return layers.fuse_gelu(_fuse)(self._microbatch_gradients)
 
     def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
         """Makes updates one by one; returns their results and the seconds of waiting.
@@ -490,7 +490,7 @@ def _all_reduce_sum(values):
 
 
 @functools.cache
-def _fused(function: Callable) -> Callable:
+def _fuse(function: Callable) -> Callable:
     """Compiles a function to one loop, which computes in float32."""
 
     def compute(*tensors):

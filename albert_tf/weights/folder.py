@@ -153,7 +153,7 @@ class ModelFolder:
         """
         spm, vocab = self._files.vocabularies
         if not (spm or vocab):
-            path = next(filter(None, map(_vocabulary_in, self.folders)), None)
+            path = next(filter(None, map(_find_vocabulary, self.folders)), None)
             if path is None:
                 return None
             spm = str(path)
@@ -177,7 +177,7 @@ class ModelFolder:
         return tokenizer
 
 
-def _vocabulary_in(folder: Path) -> Path | None:
+def _find_vocabulary(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only one."""
     file, values = metadata.find_vocabulary(folder)
     # If it is gone, the user may have put another one there.

@@ -170,7 +170,7 @@ def _replace(pattern: str, content: str) -> Step:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _ranges_where(condition: Callable[[str], bool]) -> str:
+def _character_ranges(condition: Callable[[str], bool]) -> str:
     """Returns the characters that meet a condition as ranges."""
     return _ranges(c for c in range(sys.maxunicode + 1) if condition(chr(c)))
 
@@ -204,10 +204,10 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
             f"{tokenizer.path}: a SentencePiece model of type {kind}; expected "
             f"unigram, the only type that can be written for transformers"
         )
-    space = f"[{_ranges_where(str.isspace)}]+"
+    space = f"[{_character_ranges(str.isspace)}]+"
     steps = [_replace(space, " "), {"type": "NFKD"}]
     if not tokenizer.keep_accents:
-        marks = _ranges_where(lambda c: unicodedata.combining(c) > 0)
+        marks = _character_ranges(lambda c: unicodedata.combining(c) > 0)
         steps += [_replace(f"[{marks}]", "")]
     if tokenizer.do_lower_case:
         steps += _lower_case()
@@ -291,7 +291,7 @@ def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, fl
 
 
 def _wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
-    controls = _ranges_where(
+    controls = _character_ranges(
         lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
     )
     off = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
@@ -303,7 +303,7 @@ def _wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
         steps += _lower_case()
         if not tokenizer.keep_accents:
             # `strip_accents` would also remove spacing marks.
-            marks = _ranges_where(lambda c: unicodedata.category(c) == "Mn")
+            marks = _character_ranges(lambda c: unicodedata.category(c) == "Mn")
             steps += [{"type": "NFD"}, _replace(f"[{marks}]", "")]
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},

@@ -151,14 +151,14 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
         return source.build_model()
     heads = [name for name in HEADS if has_head(source, name)]
     if "AlbertPretrainer" in heads:
-        has_sentence = _shape_of(HEADS["AlbertPretrainer"][-1], source) is not None
+        has_sentence = _head_shape(HEADS["AlbertPretrainer"][-1], source) is not None
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
     for name in ("AlbertSpanLabeler", "AlbertConditionalSpanLabeler"):
         if name in heads:
             return getattr(models, name)(config)
     if not heads:
         return models.AlbertEncoder(config)
-    shape = _shape_of(HEADS[heads[0]][0], source) or ()
+    shape = _head_shape(HEADS[heads[0]][0], source) or ()
     labels = shape[0 if source.format in ("tf1", "hf") else 1]
     # Transformers has one name for the head of both.
     kind = metadata.find_task(Path(source.path)).get("kind")
@@ -167,14 +167,14 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     return models.AlbertClassifier(config, labels)
 
 
-def _shape_of(row: Row, source: Source) -> tuple[int, ...] | None:
+def _head_shape(row: Row, source: Source) -> tuple[int, ...] | None:
     name = tensor_name(row, source.format, "kernel")
     return None if name is None else source.shapes.get(name)
 
 
 def has_head(source: Source, model: str) -> bool:
     """Whether a file has the head of a model, given the name of its class."""
-    return bool(HEADS[model]) and _shape_of(HEADS[model][0], source) is not None
+    return bool(HEADS[model]) and _head_shape(HEADS[model][0], source) is not None
 
 
 def span_task(source: Source) -> dict[str, Any]:

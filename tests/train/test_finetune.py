@@ -329,7 +329,7 @@ def test_several_runs_do_not_overwrite_a_single_one(config, tmp_path):
 @pytest.mark.usefixtures("eagerly")
 def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
     """The weights are saved, and the evaluation is made when the run is resumed."""
-    logged, batches = Trainer._logged, []
+    logged, batches = Trainer._log_progress, []
 
     def passed_on(self, *arguments):
         for batch in logged(self, *arguments):
@@ -341,7 +341,7 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_logged", passed_on)
+        patch.setattr(Trainer, "_log_progress", passed_on)
         with pytest.raises(SystemExit) as stopped:
             run(task, settings, log)
     assert (stopped.value.code, len(batches)) == (130, 3)

@@ -91,7 +91,7 @@ def gelu_and_slope(x):
 
 def test_a_fused_gelu_rounds_once():
     x = tf.cast(tf.linspace(-6.0, 6.0, 1001), tf.bfloat16)
-    with layers.fuse_gelu(step._fused):
+    with layers.fuse_gelu(step._fuse):
         compiled = tf.function(gelu_and_slope).get_concrete_function(x)
     calls = [op for op in compiled.graph.get_operations() if "Call" in op.type]
     fused = [op for op in calls if op.node_def.attr["_XlaMustCompile"].b]

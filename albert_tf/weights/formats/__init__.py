@@ -54,7 +54,7 @@ def detect(path: Path) -> ModuleType:
                 f"it can run code; save the model as safetensors"
             )
         return kerashub if (path / kerashub.BACKBONE).exists() else tf1
-    if Path(f"{tf1.prefix_of(path)}.index").exists():
+    if Path(f"{tf1.find_prefix(path)}.index").exists():
         return tf1
     if not path.exists():
         raise InputError(

@@ -13,7 +13,7 @@ from albert_tf.weights.source import Source
 _FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
 
 
-def prefix_of(path: Path) -> Path:
+def find_prefix(path: Path) -> Path:
     """Returns a checkpoint's prefix, given that or one of its files."""
     return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
 
@@ -25,7 +25,7 @@ def open(path: Path) -> Source:
     """
     import tensorflow as tf
 
-    prefix, config_folder = prefix_of(path), path.parent
+    prefix, config_folder = find_prefix(path), path.parent
     if path.is_dir():
         prefix, config_folder = path / "variables/variables", path / "assets"
     with errors.wrap_read(prefix, "a readable checkpoint"):
