@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 class InputError(ValueError):
     """A file, flag or argument that cannot be used.
 
-    The message is one line: the file and line, or the flag; the value received; what is
-    expected. Weights that do not fit add one line for each kind of mistake. Scripts
-    print the message without a traceback, see `flags.run`.
+    The message is one line: the file and line, or the flag; the received and the
+    expected value. Weights that do not fit add one line for each kind of mistake.
+    Scripts print the message without a traceback, see `flags.run`.
     """
 
     # Without this, Keras adds many lines to an error in a layer's call.
@@ -92,7 +92,7 @@ def wrap_write(path: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def log_failure(item: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
-    """Logs a failure in the block as a warning; for output that a run can do without.
+    """Logs a failure in the block as a warning; for output that is not essential.
 
     Args:
         item: the output that is missing after a failure, for the message.

@@ -3,9 +3,9 @@
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
 A shard reads a fixed random set of ranges, so its documents are a sample of the whole
-input, also as other documents for second segments. It contains all duplicates of its
-documents as shuffled blocks. `merge` shuffles the blocks of all shards. Nothing here
-depends on the number of workers.
+input. Second segments from another document come from this sample. The shard contains
+all duplicates of its documents as shuffled blocks. `merge` shuffles the blocks of all
+shards. Nothing here depends on the number of workers.
 """
 
 import functools
@@ -31,7 +31,8 @@ ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
 WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
 _BATCH_TOKENS = 1 << 19
-# Each use of random numbers has its own seed: random_seed, one of these, a number.
+# Each use of random numbers has its own seed: random_seed, a constant of these, and the
+# number of a range, shard or file.
 _HOLD_OUT = 0
 _SHARDS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
@@ -42,10 +43,10 @@ class ShardPlan(NamedTuple):
     """The input of a shard.
 
     Attributes:
-        subset: "train" or "eval": which documents become records.
+        subset: the documents that become records, "train" or "eval".
         number: its number in the subset, from 0.
-        ranges: ranges to read: number of the range, which seeds the choice of held-out
-            documents, and range.
+        ranges: the ranges to read, each with its number, which seeds the choice of
+            held-out documents.
     """
 
     subset: Subset
@@ -186,8 +187,8 @@ def merge(
                 window += records.split(part.read(block.size))
             size += block.size
             if size >= WINDOW_BYTES or count == len(order):
-                shuffled = rng.permutation(len(window)).tolist()
-                writer.write_framed([window[i] for i in shuffled])
+                shuffle = rng.permutation(len(window)).tolist()
+                writer.write_framed([window[i] for i in shuffle])
                 window, size = [], 0
         writer.finish()
     files.write_json(path, {})
@@ -198,11 +199,12 @@ def _texts(
 ) -> Iterator[pairs.Text]:
     """Yields a shard's documents in packs of at least two, if there are two.
 
-    Thus there is another document for a second segment that needs one.
+    A second segment may need another document.
     """
     text, pending = pairs.Text(2 * tokenizer.vocab_size), deque[list[list[int]]]()
     lines = _documents(plan, config, counts)
-    # Unknown tokens are [MASK] as released, and have an id of their own with "spaces".
+    # Unknown tokens have [MASK]'s id in the word start rule "released". In the rule
+    # "spaces", an unknown token that continues a word has an id of `vocab_size` more.
     unknown = {tokenizer.unk_id, tokenizer.mask_id}
     unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
     for segments in documents.tokenize(lines, config, tokenizer, counts):
@@ -338,7 +340,7 @@ def _assemble(
     if config.word_start_rule == "released":
         # See `Tokenizer.encode_batch_as_released`.
         ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-    ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # by the rule "spaces"
+    ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # continue a word
     if not config.released_behaviour:
         # A word never spans [SEP]: the token after it begins a word.
         boundary[:, 1] = boundary[rows, first_sep + 1] = True

@@ -139,7 +139,7 @@ def classification_loss(logits, labels):
 
 
 def token_classification_loss(logits, labels):
-    """Cross-entropy of each token, float32 [B, T]; 0 for one without a label.
+    """Cross-entropy of each token, float32 [B, T]; 0 for a token without a label.
 
     Args:
         logits: float32 [B, T, K].
@@ -195,7 +195,7 @@ def span_loss(start_logits, end_logits, start_positions, end_positions):
     """Returns the mean cross-entropies of the first and of the last token.
 
     Args:
-        start_logits: float32 [B, T]; log-probabilities serve as well.
+        start_logits: float32 [B, T]; log-probabilities are possible, too.
         end_logits: float32 [B, T].
         start_positions: int [B], the answer's first token.
         end_positions: int [B], its last token.
@@ -271,7 +271,7 @@ class ConditionalSpanHead(ConfiguredLayer):
         start_log_probs = ops.log_softmax(start_logits)
         outputs = {
             "start_log_probs": start_log_probs,
-            "cls_logits": self._answerable(states, start_logits, training),
+            "cls_logits": self._cls_logits(states, start_logits, training),
         }
         if start_positions is not None:
             starts = gather_positions(states, ops.expand_dims(start_positions, -1))
@@ -304,7 +304,7 @@ class ConditionalSpanHead(ConfiguredLayer):
         logits = self.end(ops.cast(hidden, self.compute_dtype))[..., 0]
         return ops.log_softmax(_mask(logits, ops.expand_dims(impossible, 1)))
 
-    def _answerable(self, states, start_logits, training):
+    def _cls_logits(self, states, start_logits, training):
         """Returns float32 [B], from the expected start and the first token."""
         weights = ops.cast(ops.softmax(start_logits), self.compute_dtype)
         expected = ops.matmul(ops.expand_dims(weights, 1), states)[:, 0]  # [B, H]
@@ -328,10 +328,10 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
     """
     log_probs = outputs["start_log_probs"], outputs["end_log_probs"]
     span = span_loss(*log_probs, start_positions, end_positions)
-    answerable = ops.binary_crossentropy(
+    cls_loss = ops.binary_crossentropy(
         ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
     )
-    return *span, ops.mean(answerable)
+    return *span, ops.mean(cls_loss)
 
 
 def _output(config: AlbertConfig, units: int, policy) -> keras.layers.Dense:

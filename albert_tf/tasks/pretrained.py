@@ -46,8 +46,8 @@ class _MaskedLM(PretrainedPipeline):
 
     def _inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
         """Returns the model's inputs of one segment, with positions to predict."""
-        predicted = {"masked_lm_positions": np.array(positions, np.int32)}
-        return {**pipelines.single_segment(ids), **predicted}
+        segment = pipelines.single_segment(ids)
+        return {**segment, "masked_lm_positions": np.array(positions, np.int32)}
 
     def _cut(self, ids: list[int]) -> list[int]:
         cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
@@ -55,7 +55,7 @@ class _MaskedLM(PretrainedPipeline):
 
 
 class FillMask(_MaskedLM):
-    """Tokens for each [MASK] of a text, see `inputs.encode_masked`."""
+    """Predicts tokens for each [MASK] of a text, see `inputs.encode_masked`."""
 
     options = ("top_k", "targets")
 
@@ -76,8 +76,8 @@ class FillMask(_MaskedLM):
             raise InputError(
                 f"no {MASK} in {errors.quote(text)}; expected one for each gap"
             )
-        cut = inputs.cut(self.tokenizer, text, self.max_seq_length)
-        ids = self._cut(inputs.encode_masked(self.tokenizer, cut))
+        text = inputs.cut(self.tokenizer, text, self.max_seq_length)
+        ids = self._cut(inputs.encode_masked(self.tokenizer, text))
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
         # The model requires a position.
         model_inputs = self._inputs(ids, gaps if gaps.size else [0])
@@ -108,7 +108,7 @@ class FillMask(_MaskedLM):
 
 
 class Score(_MaskedLM):
-    """The pseudo-log-likelihood of texts (Salazar et al. 2020).
+    """Computes the pseudo-log-likelihood of texts (Salazar et al. 2020).
 
     It is the sum of the log probability of each token when only that token is masked.
     """
@@ -139,7 +139,7 @@ class Score(_MaskedLM):
 
 
 class SentenceOrder(PretrainedPipeline):
-    """The probability that two texts are in order."""
+    """Predicts the probability that two texts are in order."""
 
     fields = dict.fromkeys(["text_a", "text_b"], False)
     outputs = ("sop_logits",)
@@ -157,7 +157,7 @@ class SentenceOrder(PretrainedPipeline):
 
 
 class Embedding(PretrainedPipeline):
-    """The vector of a text, from any layer."""
+    """Returns a vector of a text, from any layer."""
 
     options = ("layer", "pooling")
     fields = dict.fromkeys(["text"], False)
@@ -202,14 +202,14 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     Raises:
         InputError: a word is not one token.
     """
-    ids = [tokenizer.encode(target) for target in targets]
-    for target, tokens in zip(targets, ids, strict=True):
-        if len(tokens) != 1 or tokens == [tokenizer.unk_id]:
+    encoded = [tokenizer.encode(target) for target in targets]
+    for target, ids in zip(targets, encoded, strict=True):
+        if len(ids) != 1 or ids == [tokenizer.unk_id]:
             raise InputError(
                 f"target {target!r}: must be one token of the vocabulary, not "
                 f"{tokenizer.tokenize(target)}"
             )
-    return [id for [id] in ids]
+    return [id for [id] in encoded]
 
 
 def fill_masks(

@@ -116,7 +116,7 @@ def run(
         reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
         checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
         examples_seen = _restore(task, config, model, checkpoints, reporter.log)
-        # Also keeps the chief from writing before all workers have read.
+        # This also keeps the chief from writing before all workers have read.
         _check_agreement(strategy, model, optimizer, examples_seen, config)
         if is_chief(strategy) and config.do_train:
             task.save_assets(folder)
@@ -146,7 +146,7 @@ class _Loop:
         self._is_chief = is_chief(strategy)
         self._last_save_step = self._step
         self._last_save_time = time.monotonic()
-        # All workers know it; only the chief writes it.
+        # All workers have these metrics; only the chief writes them.
         self.best: Mapping[str, float] = checkpoints.best
 
     @property
@@ -207,11 +207,11 @@ class _Loop:
         intervals = [config.log_steps, config.save_checkpoints_steps]
         if self._task.evaluation is not None:
             intervals.append(config.steps_between_evaluations)
-        left = (interval - step % interval for interval in intervals)
-        return min(*left, config.num_train_steps - step, config.iterations_per_loop)
+        steps = (interval - step % interval for interval in intervals)
+        return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event at intervals is due after this step; all are at the end."""
+        """Whether an event is due after this step; every event is due at the end."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
@@ -229,15 +229,15 @@ class _Loop:
     def _evaluate(self) -> Mapping[str, float]:
         metrics, key = self._trainer.evaluate(), self._task.key_metric
         best = self.best.get(key, -np.inf)
-        better = self._config.do_train and metrics[key] > best
-        if better:
+        is_best = self._config.do_train and metrics[key] > best
+        if is_best:
             self.best = {"step": self._step, **metrics}
             self._save()
             if self._is_chief:
                 self._checkpoints.mark_best(self._step, self.best)
                 self._task.on_new_best_checkpoint(self._reporter.folder, metrics)
         best = max(best, metrics[key])
-        self._reporter.log_eval(self._step, metrics, better, best)
+        self._reporter.log_eval(self._step, metrics, is_best, best)
         return metrics
 
     def _save(self) -> None:
