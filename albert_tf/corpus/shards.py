@@ -340,7 +340,7 @@ def _assemble(
     if config.word_start_rule == "released":
         # See `Tokenizer.encode_batch_as_released`.
         ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-    ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # continue a word
+    ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # continued words
     if not config.released_behaviour:
         # A word never spans [SEP]: the token after it begins a word.
         boundary[:, 1] = boundary[rows, first_sep + 1] = True
