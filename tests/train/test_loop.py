@@ -388,6 +388,7 @@ def test_workers_with_different_checkpoints_are_refused(start, run, tmp_path):
 
 OVERFLOW_ON_ONE_REPLICA = """
 import types
+import keras
 import numpy as np
 import tensorflow as tf
 from albert_tf.train import checkpoints, devices, loop
