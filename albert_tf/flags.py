@@ -57,7 +57,6 @@ _S = TypeVar("_S")
 
 
 def field(
-    help: str,
     default: Any = dataclasses.MISSING,
     *,
     alias: str | None = None,
@@ -69,13 +68,13 @@ def field(
     below: float | None = None,
     **others: Any,
 ) -> Any:
-    """Describes one setting of a settings class.
+    """Declares one setting of a settings class.
 
-    A subclass that redefines a field inherits the metadata that it does not override.
-    It can also set a plain value as the new default.
+    The class describes it under `Args:` of its docstring, which --help shows. A
+    subclass that redefines a field inherits the description and the metadata that it
+    does not override. It can also set a plain value as the new default.
 
     Args:
-        help: one sentence, with the unit if there is one.
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
         excludes: settings that cannot be combined with this one. On the command line,
@@ -91,7 +90,7 @@ def field(
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
     used = {key: value for key, value in metadata.items() if value is not None}
-    return dataclasses.field(default=default, metadata={"help": help} | used | others)
+    return dataclasses.field(default=default, metadata={"help": ""} | used | others)
 
 
 class Settings:
@@ -103,19 +102,24 @@ class Settings:
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Lets redefined fields inherit metadata; a plain value is a new default."""
+        """Gives fields their descriptions; lets redefined fields inherit metadata."""
         super().__init_subclass__(**arguments)
-        replaced: dict[str, dataclasses.Field] = getattr(
-            cls, "__dataclass_fields__", {}
-        )
-        for base in replaced.values():
-            if "help" in base.metadata and base.name in vars(cls):
-                item = vars(cls)[base.name]
-                if not isinstance(item, dataclasses.Field):
-                    item = dataclasses.field(default=item)
-                    setattr(cls, base.name, item)
-                metadata = {**base.metadata, **item.metadata}
-                item.metadata = types.MappingProxyType(metadata)
+        bases: dict[str, dataclasses.Field] = getattr(cls, "__dataclass_fields__", {})
+        descriptions = _read_args(cls.__doc__ or "")
+        for name, item in list(vars(cls).items()):
+            inherited = bases[name].metadata if name in bases else {}
+            if not isinstance(item, dataclasses.Field):
+                if "help" not in inherited:
+                    continue
+                item = dataclasses.field(default=item)  # a plain value: a new default
+                setattr(cls, name, item)
+            metadata = {**inherited, **item.metadata}
+            if "help" in metadata:
+                help = descriptions.get(name) or inherited.get("help")
+                if not help:
+                    raise TypeError(f"{cls.__name__} must describe {name} under Args:")
+                metadata["help"] = help
+            item.metadata = types.MappingProxyType(metadata)
 
     def __post_init__(self) -> None:
         """Checks the fields in their order; a class with more to check extends it."""
@@ -141,6 +145,13 @@ class Settings:
             return ""
         text = ",".join(value) if isinstance(value, tuple) else value
         return f"--{item.name}" if value is True else f"--{item.name}={text}"
+
+
+def _read_args(docstring: str) -> dict[str, str]:
+    """Returns the descriptions under `Args:` of a docstring, by name."""
+    _, _, section = inspect.cleandoc(docstring).partition("\nArgs:\n")
+    entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _missed_range(

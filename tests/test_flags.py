@@ -11,14 +11,26 @@ from albert_tf import flags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    input_file: tuple[str, ...] = flags.field("Text files.")
-    steps: int = flags.field("Updates.", 7, alias="train_step")
-    rate: float = flags.field("Learning rate.", 0.5)
-    mode: Literal["sop", "nsp"] = flags.field("Objective.", "sop")
-    name: str | None = flags.field("A name.", None)
-    lower: bool = flags.field("Lower-case.", True)
-    extra: tuple[str, ...] | None = flags.field("More.", None, may_be_empty=True)
+class Settings(flags.Settings):
+    """What to do.
+
+    Args:
+        input_file: Text files.
+        steps: Updates.
+        rate: Learning rate.
+        mode: Objective.
+        name: A name.
+        lower: Lower-case.
+        extra: More.
+    """
+
+    input_file: tuple[str, ...] = flags.field()
+    steps: int = flags.field(7, alias="train_step")
+    rate: float = flags.field(0.5)
+    mode: Literal["sop", "nsp"] = flags.field("sop")
+    name: str | None = flags.field(None)
+    lower: bool = flags.field(True)
+    extra: tuple[str, ...] | None = flags.field(None, may_be_empty=True)
 
 
 @pytest.fixture
@@ -105,21 +117,34 @@ __doc__ = "Makes things."
 import dataclasses
 from typing import Literal
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Base:
+class Base(flags.Settings):
     """How to go about it.
 
     Further remarks.
+
+    Args:
+        seed: Seed of the base.
+        mode: Objective.
+        wrap: Wrap.
     """
-    seed: int = flags.field("Seed of the base.", 3)
-    mode: Literal["sop", "nsp"] = flags.field("Objective.", "sop")
-    wrap: bool | None = flags.field("Wrap.", None)
+    seed: int = flags.field(3)
+    mode: Literal["sop", "nsp"] = flags.field("sop")
+    wrap: bool | None = flags.field(None)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Base):
-    """What to do."""
-    text: tuple[str, ...] = flags.field("Files.", ("a", "b"))
-    rate: float = flags.field("Rate.", 0.5, alias="speed")
-    seed: int = flags.field("Seed.", 7)
-    out: str = flags.field("Folder.")
+    """What to do.
+
+    Args:
+        text: Files.
+        rate: Rate.
+        seed: Seed, over
+            two lines.
+        out: Folder.
+    """
+    text: tuple[str, ...] = flags.field(("a", "b"))
+    rate: float = flags.field(0.5, alias="speed")
+    seed: int = flags.field(7)
+    out: str = flags.field()
 def main(): print(flags.read(Settings))
 flags.define(Settings)'''
 
@@ -136,7 +161,7 @@ What to do:
 
 How to go about it:
   --seed=INTEGER
-      Seed. (default: 7)
+      Seed, over two lines. (default: 7)
   --mode=sop|nsp
       Objective. (default: sop)
   --[no]wrap

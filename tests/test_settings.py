@@ -26,25 +26,40 @@ NAN, INF = float("nan"), float("inf")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranges(flags.Settings):
-    """One field for each kind of check."""
+    """One field for each kind of check.
 
-    count: int | None = flags.field("Count.", None, at_least=1, excludes=("rate",))
-    share: float = flags.field(
-        "Share.", 0.5, above=0, at_most=1, requires=("on", "off")
-    )
-    rate: float = flags.field("Rate.", 1.0, above=0)
-    bounded: int = flags.field("Bounded.", 2, at_most=7)
-    small: float = flags.field("Small.", 0.0, below=1)
-    on: bool = flags.field("On.", False)
-    off: bool = flags.field("Off.", False, excludes=("on",))
-    names: tuple[str, ...] = flags.field("Names.", (), requires=("on",))
+    Args:
+        count: Count.
+        share: Share.
+        rate: Rate.
+        bounded: Bounded.
+        small: Small.
+        on: On.
+        off: Off.
+        names: Names.
+    """
+
+    count: int | None = flags.field(None, at_least=1, excludes=("rate",))
+    share: float = flags.field(0.5, above=0, at_most=1, requires=("on", "off"))
+    rate: float = flags.field(1.0, above=0)
+    bounded: int = flags.field(2, at_most=7)
+    small: float = flags.field(0.0, below=1)
+    on: bool = flags.field(False)
+    off: bool = flags.field(False, excludes=("on",))
+    names: tuple[str, ...] = flags.field((), requires=("on",))
     inner: tuple = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Narrower(Ranges):
-    count: int | None = flags.field("Count of it.", 5)
-    rate: float = flags.field("Rate of it.", 0.1, below=1)
+    """Other ranges.
+
+    Args:
+        rate: Rate of it.
+    """
+
+    count: int | None = flags.field(5)
+    rate: float = flags.field(0.1, below=1)
 
 
 FILES = {"input_file": ("x",), "output_file": ("y",)}
@@ -271,3 +286,16 @@ def test_values_within_their_bounds_pass(values):
 def test_not_a_number_stands_for_no_threshold():
     settings = ClassifierRunSettings(**RUN, threshold_to_export=NAN)
     assert settings.threshold is None
+
+
+def test_a_setting_has_a_description():
+    with pytest.raises(TypeError, match="^Silent must describe size under Args:$"):
+
+        class Silent(flags.Settings):
+            """Nothing.
+
+            Args:
+                sizes: Another one.
+            """
+
+            size: int = flags.field(3)

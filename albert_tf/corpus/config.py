@@ -24,37 +24,25 @@ _NON_CONTENT_FIELDS = (
 class MaskingSettings(flags.Settings):
     """Masking.
 
+    Args:
+        masked_lm_prob: Fraction of tokens to predict. 0 writes records without masks,
+            for --dynamic_masking.
+        max_predictions_per_seq: Maximum number of predictions per record. Default:
+            masked_lm_prob of max_seq_length, rounded. --do_permutation doubles it.
+        mask_replace_prob: Fraction of the predicted tokens that are replaced by [MASK].
+        random_replace_prob: Fraction of the predicted tokens that are replaced by a
+            random token. The remaining ones are not changed.
+        ngram: Maximum number of words per masked span.
+
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
 
-    masked_lm_prob: float = flags.field(
-        "Fraction of tokens to predict. 0 writes records without masks, for "
-        "--dynamic_masking.",
-        0.15,
-        at_least=0,
-        below=1,
-    )
-    max_predictions_per_seq: int | None = flags.field(
-        "Maximum number of predictions per record. Default: masked_lm_prob of "
-        "max_seq_length, rounded. --do_permutation doubles it.",
-        None,
-        at_least=1,
-    )
-    mask_replace_prob: float = flags.field(
-        "Fraction of the predicted tokens that are replaced by [MASK].",
-        0.8,
-        at_least=0,
-        at_most=1,
-    )
-    random_replace_prob: float = flags.field(
-        "Fraction of the predicted tokens that are replaced by a random token. The "
-        "remaining ones are not changed.",
-        0.1,
-        at_least=0,
-        at_most=1,
-    )
-    ngram: int = flags.field("Maximum number of words per masked span.", 3, at_least=1)
+    masked_lm_prob: float = flags.field(0.15, at_least=0, below=1)
+    max_predictions_per_seq: int | None = flags.field(None, at_least=1)
+    mask_replace_prob: float = flags.field(0.8, at_least=0, at_most=1)
+    random_replace_prob: float = flags.field(0.1, at_least=0, at_most=1)
+    ngram: int = flags.field(3, at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,115 +58,78 @@ class MaskingSettings(flags.Settings):
 class CorpusSettings(MaskingSettings):
     """Input, output and objective.
 
+    Args:
+        input_file: Text files or patterns such as corpus/*.txt, comma-separated, plain
+            or gzip. Text has one sentence or paragraph per line and a blank line
+            between documents. A .jsonl file has one document per line: {"text": ...}.
+        output_file: TFRecord files to write, comma-separated; name@16 writes the 16
+            shards name-00000-of-00016 and so on. A .json description is written to the
+            same folder.
+        spm_model_file: SentencePiece vocabulary (.model).
+        vocab_file: WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is
+            given.
+        do_lower_case: Lower-case the text. Default: the vocabulary's setting, or true.
+        keep_accents: Keep accents and other combining marks, which the released code
+            removes. Default: the vocabulary's setting, or false.
+        input_file_mode: Handling of invalid UTF-8: r raises an error, rb drops the
+            bytes.
+        encoding: Encoding of the text, such as gbk. A byte order mark has priority.
+        replace_invalid_utf8: Replace invalid UTF-8 by U+FFFD instead of raising an
+            error.
+        max_seq_length: Number of tokens per record, including padding.
+        objective: Sentence-level objective: sop swaps the two segments in half of the
+            records, nsp takes the second one from another document, none does neither.
+            The label is 1 if that happened.
+        random_next_sentence: Alias of --objective=nsp.
+        dupe_factor: Number of times to use each document, with different masks.
+        short_seq_prob: Fraction of records with a random shorter target length.
+        favor_shorter_ngram: Draw spans of n words with probability proportional to 1/n;
+            otherwise prefer longer spans.
+        do_whole_word_mask: Mask whole words instead of single tokens.
+        word_rule: Rule for word boundaries. word_mark: at the word mark of the tokens,
+            for any script. spaces: only at spaces, for Chinese text that has been
+            segmented. released: at every token that is not only English letters.
+        do_permutation: Also shuffle and predict the tokens of as many additional spans.
+        released_behaviour: Follow the released generator wherever this one differs on
+            purpose; docs/pretraining_data.md lists the differences.
+        random_seed: Random seed.
+        eval_fraction: Fraction of documents to hold out. Their file has .eval in its
+            name.
+        compress: Compress the records with gzip.
+        num_workers: Number of worker processes without --runner (0 for one per core).
+        runner: Apache Beam runner, such as DirectRunner. Default: run without Beam.
+        runner_options: Options of the Beam runner, comma-separated
+            (--region=...,--project=...).
+
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
 
-    input_file: tuple[str, ...] = flags.field(
-        "Text files or patterns such as corpus/*.txt, comma-separated, plain or gzip. "
-        "Text has one sentence or paragraph per line and a blank line between "
-        'documents. A .jsonl file has one document per line: {"text": ...}.'
-    )
-    output_file: tuple[str, ...] = flags.field(
-        "TFRecord files to write, comma-separated; name@16 writes the 16 shards "
-        "name-00000-of-00016 and so on. A .json description is written to the same "
-        "folder."
-    )
-    spm_model_file: str | None = flags.field("SentencePiece vocabulary (.model).", None)
-    vocab_file: str | None = flags.field(
-        "WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is given.",
-        None,
-    )
-    do_lower_case: bool | None = flags.field(
-        "Lower-case the text. Default: the vocabulary's setting, or true.", None
-    )
-    keep_accents: bool | None = flags.field(
-        "Keep accents and other combining marks, which the released code removes. "
-        "Default: the vocabulary's setting, or false.",
-        None,
-    )
-    input_file_mode: Literal["r", "rb"] = flags.field(
-        "Handling of invalid UTF-8: r raises an error, rb drops the bytes.", "r"
-    )
-    encoding: str = flags.field(
-        "Encoding of the text, such as gbk. A byte order mark has priority.",
-        "utf-8",
-    )
-    replace_invalid_utf8: bool = flags.field(
-        "Replace invalid UTF-8 by U+FFFD instead of raising an error.",
-        False,
-        excludes=("input_file_mode",),
-    )
-    max_seq_length: int = flags.field(
-        "Number of tokens per record, including padding.",
-        512,
-        at_least=8,
-        at_most=1 << 16,
-    )
-    objective: Literal["sop", "nsp", "none"] = flags.field(
-        "Sentence-level objective: sop swaps the two segments in half of the records, "
-        "nsp takes the second one from another document, none does neither. The label "
-        "is 1 if that happened.",
-        "sop",
-    )
-    random_next_sentence: bool = flags.field("Alias of --objective=nsp.", False)
-    dupe_factor: int = flags.field(
-        "Number of times to use each document, with different masks.",
-        40,
-        at_least=1,
-        at_most=100_000,
-    )
-    short_seq_prob: float = flags.field(
-        "Fraction of records with a random shorter target length.",
-        0.1,
-        at_least=0,
-        at_most=1,
-    )
-    favor_shorter_ngram: bool = flags.field(
-        "Draw spans of n words with probability proportional to 1/n; otherwise prefer "
-        "longer spans.",
-        True,
-    )
-    do_whole_word_mask: bool = flags.field(
-        "Mask whole words instead of single tokens.", True
-    )
-    word_rule: Literal["word_mark", "spaces", "released"] = flags.field(
-        "Rule for word boundaries. word_mark: at the word mark of the tokens, for any "
-        "script. spaces: only at spaces, for Chinese text that has been segmented. "
-        "released: at every token that is not only English letters.",
-        "word_mark",
-    )
-    do_permutation: bool = flags.field(
-        "Also shuffle and predict the tokens of as many additional spans.", False
-    )
-    released_behaviour: bool = flags.field(
-        "Follow the released generator wherever this one differs on purpose; "
-        "docs/pretraining_data.md lists the differences.",
-        False,
-    )
-    random_seed: int = flags.field("Random seed.", 12345, alias="seed", at_least=0)
-    eval_fraction: float = flags.field(
-        "Fraction of documents to hold out. Their file has .eval in its name.",
-        0.0,
-        at_least=0,
-        below=1,
-    )
-    compress: bool = flags.field("Compress the records with gzip.", False)
-    num_workers: int = flags.field(
-        "Number of worker processes without --runner (0 for one per core).",
-        0,
-        at_least=0,
-        at_most=4096,
-    )
-    runner: str | None = flags.field(
-        "Apache Beam runner, such as DirectRunner. Default: run without Beam.",
-        None,
-    )
-    runner_options: tuple[str, ...] = flags.field(
-        "Options of the Beam runner, comma-separated (--region=...,--project=...).",
-        (),
-        requires=("runner",),
-    )
+    input_file: tuple[str, ...] = flags.field()
+    output_file: tuple[str, ...] = flags.field()
+    spm_model_file: str | None = flags.field(None)
+    vocab_file: str | None = flags.field(None)
+    do_lower_case: bool | None = flags.field(None)
+    keep_accents: bool | None = flags.field(None)
+    input_file_mode: Literal["r", "rb"] = flags.field("r")
+    encoding: str = flags.field("utf-8")
+    replace_invalid_utf8: bool = flags.field(False, excludes=("input_file_mode",))
+    max_seq_length: int = flags.field(512, at_least=8, at_most=1 << 16)
+    objective: Literal["sop", "nsp", "none"] = flags.field("sop")
+    random_next_sentence: bool = flags.field(False)
+    dupe_factor: int = flags.field(40, at_least=1, at_most=100_000)
+    short_seq_prob: float = flags.field(0.1, at_least=0, at_most=1)
+    favor_shorter_ngram: bool = flags.field(True)
+    do_whole_word_mask: bool = flags.field(True)
+    word_rule: Literal["word_mark", "spaces", "released"] = flags.field("word_mark")
+    do_permutation: bool = flags.field(False)
+    released_behaviour: bool = flags.field(False)
+    random_seed: int = flags.field(12345, alias="seed", at_least=0)
+    eval_fraction: float = flags.field(0.0, at_least=0, below=1)
+    compress: bool = flags.field(False)
+    num_workers: int = flags.field(0, at_least=0, at_most=4096)
+    runner: str | None = flags.field(None)
+    runner_options: tuple[str, ...] = flags.field((), requires=("runner",))
 
     def __post_init__(self) -> None:
         super().__post_init__()

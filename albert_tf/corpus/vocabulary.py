@@ -31,54 +31,42 @@ class VocabularySettings(flags.Settings):
     **As released:** ids are <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4, then the
     user-defined symbols; the model type is unigram, over NFKC text.
 
+    Args:
+        input_file: Text files or patterns, UTF-8, plain or gzip, with one sentence or
+            paragraph per line, or JSON lines.
+        model_prefix: Prefix of the output files: <model_prefix>.model and
+            <model_prefix>.vocab.
+        vocab_size: Number of tokens, including special tokens.
+        do_lower_case: Lower-case the text. The vocabulary stores the setting.
+        keep_accents: Keep accents and other combining marks (the breve of й, the virama
+            of Hindi, the tones of Vietnamese). The vocabulary stores the setting. The
+            released code removes them, which suits English; other languages lose
+            letters.
+        character_coverage: Fraction of the text's characters, in (0, 1], to cover with
+            tokens of their own.
+        input_sentence_size: Number of lines to sample for training (0 for all).
+        user_defined_symbols: Strings that are always a single token.
+        byte_fallback: Encode unknown characters as UTF-8 bytes, which uses 256 tokens.
+        encoding: Encoding of the text, such as gbk. A byte order mark has priority.
+        replace_invalid_utf8: Replace invalid UTF-8 by U+FFFD instead of raising an
+            error.
+
     Raises:
         InputError: a value is out of range, or a symbol can never occur in text.
     """
 
-    input_file: tuple[str, ...] = flags.field(
-        "Text files or patterns, UTF-8, plain or gzip, with one sentence or paragraph "
-        "per line, or JSON lines."
-    )
-    model_prefix: str = flags.field(
-        "Prefix of the output files: <model_prefix>.model and <model_prefix>.vocab."
-    )
-    vocab_size: int = flags.field(
-        "Number of tokens, including special tokens.", 30_000, at_least=1
-    )
-    do_lower_case: bool = flags.field(
-        "Lower-case the text. The vocabulary stores the setting.", True
-    )
-    keep_accents: bool = flags.field(
-        "Keep accents and other combining marks (the breve of й, the virama of Hindi, "
-        "the tones of Vietnamese). The vocabulary stores the setting. The released "
-        "code removes them, which suits English; other languages lose letters.",
-        False,
-    )
-    character_coverage: float = flags.field(
-        "Fraction of the text's characters, in (0, 1], to cover with tokens of their "
-        "own.",
-        0.99995,
-        above=0,
-        at_most=1,
-    )
-    input_sentence_size: int = flags.field(
-        "Number of lines to sample for training (0 for all).", 10_000_000
-    )
-    user_defined_symbols: tuple[str, ...] = flags.field(
-        "Strings that are always a single token.", tuple('()"-.\N{EN DASH}£€')
-    )
-    byte_fallback: bool = flags.field(
-        "Encode unknown characters as UTF-8 bytes, which uses 256 tokens.", False
-    )
+    input_file: tuple[str, ...] = flags.field()
+    model_prefix: str = flags.field()
+    vocab_size: int = flags.field(30_000, at_least=1)
+    do_lower_case: bool = flags.field(True)
+    keep_accents: bool = flags.field(False)
+    character_coverage: float = flags.field(0.99995, above=0, at_most=1)
+    input_sentence_size: int = flags.field(10_000_000)
+    user_defined_symbols: tuple[str, ...] = flags.field(tuple('()"-.\N{EN DASH}£€'))
+    byte_fallback: bool = flags.field(False)
 
-    encoding: str = flags.field(
-        "Encoding of the text, such as gbk. A byte order mark has priority.",
-        "utf-8",
-    )
-    replace_invalid_utf8: bool = flags.field(
-        "Replace invalid UTF-8 by U+FFFD instead of raising an error.",
-        False,
-    )
+    encoding: str = flags.field("utf-8")
+    replace_invalid_utf8: bool = flags.field(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,43 +11,38 @@ _FROM_HUB = "from_tf_hub"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(flags.Settings):
-    """Checkpoint of a run."""
+    """Checkpoint of a run.
 
-    checkpoint: Literal["best", "newest"] = flags.field(
-        "Checkpoint to use from a run's folder: best (falls back to newest if there "
-        "is none) or newest. To use another one, give its path.",
-        "best",
-    )
+    Args:
+        checkpoint: Checkpoint to use from a run's folder: best (falls back to newest if
+            there is none) or newest. To use another one, give its path.
+    """
+
+    checkpoint: Literal["best", "newest"] = flags.field("best")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelFileSettings(flags.Settings):
-    """Config and vocabulary, if they are not in the folder of the weights."""
+    """Config and vocabulary, if they are not in the folder of the weights.
 
-    albert_config_file: str | None = flags.field(
-        "Model: an albert_config.json, or a published name such as albert_base_v2. "
-        "Default: the file in the folder of the weights.",
-        None,
-    )
-    spm_model_file: str | None = flags.field(
-        "SentencePiece vocabulary (.model). Default: the one in the folder of the "
-        "weights.",
-        None,
-    )
-    vocab_file: str | None = flags.field(
-        "WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is given.",
-        None,
-    )
-    do_lower_case: bool | None = flags.field(
-        "Lower-case the text. Default: the setting of the model or of its vocabulary, "
-        "or true.",
-        None,
-    )
-    keep_accents: bool | None = flags.field(
-        "Keep accents and other combining marks, which the released code removes. "
-        "Default: the setting of the model or of its vocabulary, or false.",
-        None,
-    )
+    Args:
+        albert_config_file: Model: an albert_config.json, or a published name such as
+            albert_base_v2. Default: the file in the folder of the weights.
+        spm_model_file: SentencePiece vocabulary (.model). Default: the one in the
+            folder of the weights.
+        vocab_file: WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is
+            given.
+        do_lower_case: Lower-case the text. Default: the setting of the model or of its
+            vocabulary, or true.
+        keep_accents: Keep accents and other combining marks, which the released code
+            removes. Default: the setting of the model or of its vocabulary, or false.
+    """
+
+    albert_config_file: str | None = flags.field(None)
+    spm_model_file: str | None = flags.field(None)
+    vocab_file: str | None = flags.field(None)
+    do_lower_case: bool | None = flags.field(None)
+    keep_accents: bool | None = flags.field(None)
 
     @property
     def vocabularies(self) -> tuple[str | None, str | None]:

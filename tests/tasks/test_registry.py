@@ -27,12 +27,15 @@ from albert_tf.text import inputs
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvenSettings(TaskSettings):
-    """Which texts."""
+    """Which texts.
 
-    max_seq_length: int | None = flags.field(
-        "Most tokens.", None, stored=REQUIRED, fallback=9
-    )
-    train_file: str | None = flags.field("Texts, one a line.", None)
+    Args:
+        max_seq_length: Most tokens.
+        train_file: Texts, one a line.
+    """
+
+    max_seq_length: int | None = flags.field(None, stored=REQUIRED, fallback=9)
+    train_file: str | None = flags.field(None)
     task_name: str = "even"
 
 

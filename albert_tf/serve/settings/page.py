@@ -8,17 +8,15 @@ from albert_tf.serve.settings.predict import ServedModelSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PageSettings(ServedModelSettings):
-    """Page."""
+    """Page.
 
-    host: str = flags.field(
-        "Address to listen at. With another address than that of this machine, such "
-        "as 0.0.0.0, anyone who can reach it can use the model.",
-        "127.0.0.1",
-    )
-    port: int = flags.field(
-        "Port to listen at. 0 picks the first free port starting at 7860.",
-        0,
-        at_least=0,
-        at_most=65535,
-    )
-    open_browser: bool = flags.field("Open the page in the browser.", True)
+    Args:
+        host: Address to listen at. With another address than that of this machine, such
+            as 0.0.0.0, anyone who can reach it can use the model.
+        port: Port to listen at. 0 picks the first free port starting at 7860.
+        open_browser: Open the page in the browser.
+    """
+
+    host: str = flags.field("127.0.0.1")
+    port: int = flags.field(0, at_least=0, at_most=65535)
+    open_browser: bool = flags.field(True)

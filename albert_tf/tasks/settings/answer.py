@@ -15,59 +15,44 @@ _FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size", "runtime")
 class AnswerSettings(flags.Settings):
     """Task and prediction. None is the default of the task type.
 
+    Args:
+        task: Type of task. fill_mask, score, sentence_order and embedding work for any
+            model. Default: the fine-tuned model's task. If the folder does not name it:
+            classification, multi_label, regression, token_classification,
+            question_answering or multiple_choice.
+        labels: Labels of the outputs in their order, for classification, multi_label
+            and token_classification. Default: the model's labels.
+        max_seq_length: Maximum number of tokens per input. Default: the value used in
+            training, or the longest input of the model.
+        batch_size: Number of texts per batch.
+        runtime: Runtime of the model: TensorFlow, ONNX Runtime or LiteRT; the last two
+            on the CPU in float32. auto: without a GPU and for more than one batch, ONNX
+            Runtime if it is installed; otherwise TensorFlow.
+        top_k: Maximum number of results. fill_mask: tokens per masked position (default
+            5). question_answering: answers. classification: labels (default all).
+        targets: fill_mask: the only words to list; each must be one token.
+        threshold: Decision threshold. Classification: minimum probability of the second
+            label, or with multi_label of each label. question_answering: null score
+            above which the answer is empty.
+        layer: embedding: layer to use, counted from 1, or -1 for the last (default).
+            Not with --pooling=pooled.
+        pooling: embedding: mean of the token states (default), the state of the first
+            token, or the pooler's output.
+
     Raises:
         InputError: a value is out of range.
     """
 
-    task: str | None = flags.field(
-        "Type of task. fill_mask, score, sentence_order and embedding work for any "
-        "model. Default: the fine-tuned model's task. If the folder does not name it: "
-        "classification, multi_label, regression, token_classification, "
-        "question_answering or multiple_choice.",
-        None,
-    )
-    labels: tuple[str, ...] | None = flags.field(
-        "Labels of the outputs in their order, for classification, multi_label and "
-        "token_classification. Default: the model's labels.",
-        None,
-    )
-    max_seq_length: int | None = flags.field(
-        "Maximum number of tokens per input. Default: the value used in training, or "
-        "the longest input of the model.",
-        None,
-    )
-    batch_size: int = flags.field("Number of texts per batch.", 32, at_least=1)
-    runtime: Literal["auto", "tensorflow", "onnx", "litert"] = flags.field(
-        "Runtime of the model: TensorFlow, ONNX Runtime or LiteRT; the last two on the "
-        "CPU in float32. auto: without a GPU and for more than one batch, ONNX Runtime "
-        "if it is installed; otherwise TensorFlow.",
-        "auto",
-    )
-    top_k: int | None = flags.field(
-        "Maximum number of results. fill_mask: tokens per masked position (default "
-        "5). question_answering: answers. classification: labels (default all).",
-        None,
-        at_least=1,
-    )
-    targets: tuple[str, ...] | None = flags.field(
-        "fill_mask: the only words to list; each must be one token.", None
-    )
-    threshold: float | None = flags.field(
-        "Decision threshold. Classification: minimum probability of the second label, "
-        "or with multi_label of each label. question_answering: null score above "
-        "which the answer is empty.",
-        None,
-    )
-    layer: int | None = flags.field(
-        "embedding: layer to use, counted from 1, or -1 for the last (default). Not "
-        "with --pooling=pooled.",
-        None,
-    )
-    pooling: Literal["mean", "first", "pooled"] | None = flags.field(
-        "embedding: mean of the token states (default), the state of the first token, "
-        "or the pooler's output.",
-        None,
-    )
+    task: str | None = flags.field(None)
+    labels: tuple[str, ...] | None = flags.field(None)
+    max_seq_length: int | None = flags.field(None)
+    batch_size: int = flags.field(32, at_least=1)
+    runtime: Literal["auto", "tensorflow", "onnx", "litert"] = flags.field("auto")
+    top_k: int | None = flags.field(None, at_least=1)
+    targets: tuple[str, ...] | None = flags.field(None)
+    threshold: float | None = flags.field(None)
+    layer: int | None = flags.field(None)
+    pooling: Literal["mean", "first", "pooled"] | None = flags.field(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

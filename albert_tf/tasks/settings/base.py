@@ -25,26 +25,16 @@ def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
-def size_field(
-    help: str, fallback: int, stored: str = REQUIRED, end: str = "", **metadata: Any
-) -> Any:
-    """Describes a flag for a size that is by default the model's value, or another.
+def size_field(fallback: int, stored: str = REQUIRED, **metadata: Any) -> Any:
+    """Declares a flag for a size that is by default the model's value, or another.
 
     Args:
-        help: the flag's help, without its default.
         fallback: the default of a model without one.
         stored: see `TaskSettings`.
-        end: the end of the sentence about the default.
         **metadata: see `TaskSettings`; `at_least` is 1 by default.
     """
-    text = f"{help} Default: the model's value, or {fallback}{end}."
     metadata = {"at_least": 1, "stored": stored, "fallback": fallback, **metadata}
-    return flags.field(text, None, **metadata)
-
-
-def unused_flag(default: Any = None) -> Any:
-    """Declares a released flag that has no effect."""
-    return flags.field("Unused; kept for compatibility.", default)
+    return flags.field(None, **metadata)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,14 +46,15 @@ class TaskSettings(flags.Settings):
     one. With `is_segment`, it is at most a quarter of the model's longest input. With
     `needs_room`, the longest input has room beside it. None means not given.
 
+    Args:
+        encoding: Encoding of the data, such as cp1252. A byte order mark has priority.
+
     Raises:
         InputError: a label is given twice, or a length leaves no room in an input.
     """
 
     max_seq_length: int | None
-    encoding: str = flags.field(
-        "Encoding of the data, such as cp1252. A byte order mark has priority.", "utf-8"
-    )
+    encoding: str = flags.field("utf-8")
     # Labels in the order of the model's outputs, or None.
     labels: tuple[str, ...] | None = None
     # The value of --labels: the order of the labels in a loaded head.

@@ -21,85 +21,62 @@ _OF_CUSTOM = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(TaskSettings):
-    """Data; with --task_name=custom your own table of texts.
+    r"""Data; with --task_name=custom your own table of texts.
+
+    Args:
+        task_name: Name of a GLUE task or another registered data set, or custom for
+            your own table (--train_file and others).
+        data_dir: Root folder of the benchmark, or the task's own folder.
+        max_seq_length: Maximum number of tokens per input; longer texts are truncated.
+            Default: the model's value, or 512, or the longest input of the model.
+        skip_bad_rows: Skip invalid rows of the training and evaluation tables and log
+            them. Rows of the test table are never skipped.
+        train_file: Table to train on: .tsv (without quoting), .csv, .jsonl or .json.
+        dev_file: Table to evaluate on.
+        test_file: Table to predict, without labels.
+        text_columns: Column of the text, or the two columns of a pair of texts.
+        label_column: Column of the label.
+        index_column: Column that identifies the rows in the predictions. Default: the
+            row number.
+        columns: Names of all columns, for a table without a header.
+        delimiter: Delimiter of .csv and .tsv tables, such as ; or \t. Default: inferred
+            from the suffix and the header.
+        quoted: Parse double quotes around the cells of .tsv tables, as in .csv tables.
+        kind: Type of task: one label per row, several labels per row, or a number.
+            Default: the model's type, or classification.
+        labels: All labels, in the order of the outputs. Default: the sorted labels of
+            --train_file, or the model's labels. For a GLUE task, the order of the
+            labels in a loaded head that does not name them.
+        label_separator: Separator between the labels of a row, with --kind=multi_label.
+        class_weights: Weight of the labels in the training loss: balanced (equal total
+            weight), or label=number pairs; other labels have weight 1.
 
     Raises:
         InputError: there are not one or two text columns, a name is used twice, or the
             labels do not fit the task type.
     """
 
-    task_name: str | None = flags.field(
-        "Name of a GLUE task or another registered data set, or custom for your own "
-        "table (--train_file and others).",
-        None,
-        stored=OPTIONAL,
-        key="task",
-    )
-    data_dir: str | None = flags.field(
-        "Root folder of the benchmark, or the task's own folder.", None
-    )
+    task_name: str | None = flags.field(None, stored=OPTIONAL, key="task")
+    data_dir: str | None = flags.field(None)
     max_seq_length: int | None = flags.field(
-        "Maximum number of tokens per input; longer texts are truncated. Default: the "
-        "model's value, or 512, or the longest input of the model.",
-        None,
-        at_least=1,
-        stored=OPTIONAL,
-        fallback=512,
+        None, at_least=1, stored=OPTIONAL, fallback=512
     )
-    skip_bad_rows: bool = flags.field(
-        "Skip invalid rows of the training and evaluation tables and log them. Rows "
-        "of the test table are never skipped.",
-        False,
-    )
-    train_file: str | None = flags.field(
-        "Table to train on: .tsv (without quoting), .csv, .jsonl or .json.", None
-    )
-    dev_file: str | None = flags.field("Table to evaluate on.", None)
-    test_file: str | None = flags.field("Table to predict, without labels.", None)
-    text_columns: tuple[str, ...] = flags.field(
-        "Column of the text, or the two columns of a pair of texts.",
-        ("text",),
-        stored=OPTIONAL,
-    )
-    label_column: str = flags.field("Column of the label.", "label", stored=OPTIONAL)
-    index_column: str | None = flags.field(
-        "Column that identifies the rows in the predictions. Default: the row number.",
-        None,
-    )
-    columns: tuple[str, ...] = flags.field(
-        "Names of all columns, for a table without a header.", ()
-    )
-    delimiter: str | None = flags.field(
-        "Delimiter of .csv and .tsv tables, such as ; or \\t. Default: inferred from "
-        "the suffix and the header.",
-        None,
-    )
-    quoted: bool = flags.field(
-        "Parse double quotes around the cells of .tsv tables, as in .csv tables.", False
-    )
+    skip_bad_rows: bool = flags.field(False)
+    train_file: str | None = flags.field(None)
+    dev_file: str | None = flags.field(None)
+    test_file: str | None = flags.field(None)
+    text_columns: tuple[str, ...] = flags.field(("text",), stored=OPTIONAL)
+    label_column: str = flags.field("label", stored=OPTIONAL)
+    index_column: str | None = flags.field(None)
+    columns: tuple[str, ...] = flags.field(())
+    delimiter: str | None = flags.field(None)
+    quoted: bool = flags.field(False)
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
-        "Type of task: one label per row, several labels per row, or a number. "
-        "Default: the model's type, or classification.",
-        None,
-        stored=REQUIRED,
+        None, stored=REQUIRED
     )
-    labels: tuple[str, ...] | None = flags.field(
-        "All labels, in the order of the outputs. Default: the sorted labels of "
-        "--train_file, or the model's labels. For a GLUE task, the order of the "
-        "labels in a loaded head that does not name them.",
-        None,
-        stored=OPTIONAL,
-    )
-    label_separator: str | None = flags.field(
-        "Separator between the labels of a row, with --kind=multi_label.",
-        ",",
-        stored=OPTIONAL,
-    )
-    class_weights: tuple[str, ...] = flags.field(
-        "Weight of the labels in the training loss: balanced (equal total weight), or "
-        "label=number pairs; other labels have weight 1.",
-        (),
-    )
+    labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
+    label_separator: str | None = flags.field(",", stored=OPTIONAL)
+    class_weights: tuple[str, ...] = flags.field(())
     # Whether labels are JSON texts of numbers or truth values, as estimators store.
     labels_are_json: bool | None = config_field()
     # Lowest and highest number of a regression.
@@ -161,16 +138,16 @@ class ClassificationSettings(TaskSettings):
 class ClassifierRunSettings(FineTuningSettings):
     """Export.
 
+    Args:
+        threshold_to_export: Decision threshold to export with --export_dir: minimum
+            probability of the second label or, with --kind=multi_label, of each label.
+            Default: the most likely label.
+
     Raises:
         InputError: see `FineTuningSettings`; or a threshold without an export.
     """
 
-    threshold_to_export: float | None = flags.field(
-        "Decision threshold to export with --export_dir: minimum probability of the "
-        "second label or, with --kind=multi_label, of each label. Default: the most "
-        "likely label.",
-        None,
-    )
+    threshold_to_export: float | None = flags.field(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

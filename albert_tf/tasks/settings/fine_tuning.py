@@ -18,6 +18,33 @@ FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 class FineTuningSettings(TrainingSettings):
     """Fine-tuning.
 
+    Args:
+        albert_hub_module_handle: Folder of a TF-Hub module (TF1 or TF2) to start from,
+            instead of --init_checkpoint.
+        do_predict: Predict with the best checkpoint.
+        predict_batch_size: Number of examples per prediction batch, over all devices.
+        num_train_steps: Number of training steps. Default: 1000 (RACE: 12000; SQuAD: 3
+            epochs).
+        num_warmup_steps: Number of learning-rate warmup steps. Default: 0 (RACE: 1000;
+            SQuAD: 10% of the steps).
+        num_train_epochs: Number of training epochs, instead of a number of steps. Those
+            of SQuAD count windows; the released code counts questions.
+        warmup_proportion: Fraction of training steps used for learning-rate warmup,
+            instead of a number of steps.
+        eval_every_epochs: Number of epochs between evaluations, instead of a number of
+            steps.
+        num_runs: Number of runs with different seeds, starting at --seed, each in its
+            own folder. The best run predicts.
+        ensemble: Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*':
+            their mean evaluates and predicts. Without folders: all runs of --num_runs.
+        ensemble_search: Search forward for the best ensemble of at most this many of
+            the members, by the key metric of the evaluation.
+        pad_to_multiple_of: Pad batches to a multiple of this many tokens (0 for
+            --max_seq_length). Default: 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a
+            TPU.
+        cached_dir: Folder of the cached features. Default: --output_dir.
+        export_dir: Folder for a SavedModel of the best checkpoint that takes raw text.
+
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
@@ -36,91 +63,43 @@ class FineTuningSettings(TrainingSettings):
     released_warmup_proportion: ClassVar[float | None] = None
 
     albert_hub_module_handle: str | None = flags.field(
-        "Folder of a TF-Hub module (TF1 or TF2) to start from, instead of "
-        "--init_checkpoint.",
-        None,
-        excludes=("init_checkpoint",),
+        None, excludes=("init_checkpoint",)
     )
     do_train: bool = False
-    do_predict: bool = flags.field("Predict with the best checkpoint.", False)
+    do_predict: bool = flags.field(False)
     train_batch_size: int = 32
     eval_batch_size: int = 8
-    predict_batch_size: int = flags.field(
-        "Number of examples per prediction batch, over all devices.", 8, at_least=1
-    )
+    predict_batch_size: int = flags.field(8, at_least=1)
     optimizer: Literal["lamb", "adamw"] = "adamw"
     learning_rate: float = 5e-5
     # None: as released, see above.
     num_train_steps: int = flags.field(
-        "Number of training steps. Default: 1000 (RACE: 12000; SQuAD: 3 epochs).",
-        None,
-        alias="train_step",
-        excludes=("num_train_epochs",),
+        None, alias="train_step", excludes=("num_train_epochs",)
     )
     num_warmup_steps: int = flags.field(
-        "Number of learning-rate warmup steps. Default: 0 (RACE: 1000; SQuAD: 10% of "
-        "the steps).",
-        None,
-        alias="warmup_step",
-        excludes=("warmup_proportion",),
+        None, alias="warmup_step", excludes=("warmup_proportion",)
     )
     num_train_epochs: float | None = flags.field(
-        "Number of training epochs, instead of a number of steps. Those of SQuAD count "
-        "windows; the released code counts questions.",
-        None,
-        excludes=("num_train_steps",),
-        above=0,
+        None, excludes=("num_train_steps",), above=0
     )
     warmup_proportion: float | None = flags.field(
-        "Fraction of training steps used for learning-rate warmup, instead of a "
-        "number of steps.",
-        None,
-        excludes=("num_warmup_steps",),
-        at_least=0,
-        below=1,
+        None, excludes=("num_warmup_steps",), at_least=0, below=1
     )
     eval_every_epochs: float | None = flags.field(
-        "Number of epochs between evaluations, instead of a number of steps.",
-        None,
-        excludes=("eval_every_steps",),
-        requires=("do_eval",),
-        above=0,
+        None, excludes=("eval_every_steps",), requires=("do_eval",), above=0
     )
     save_checkpoints_steps: int = 1000
     max_eval_steps: int = 0
     log_steps: int = 50
-    num_runs: int = flags.field(
-        "Number of runs with different seeds, starting at --seed, each in its own "
-        "folder. The best run predicts.",
-        1,
-        at_least=1,
-    )
+    num_runs: int = flags.field(1, at_least=1)
     ensemble: tuple[str, ...] | None = flags.field(
-        "Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*': their "
-        "mean evaluates and predicts. Without folders: all runs of --num_runs.",
-        None,
-        may_be_empty=True,
-        excludes=("export_dir",),
+        None, may_be_empty=True, excludes=("export_dir",)
     )
-    ensemble_search: int | None = flags.field(
-        "Search forward for the best ensemble of at most this many of the members, by "
-        "the key metric of the evaluation.",
-        None,
-        at_least=1,
-    )
-    pad_to_multiple_of: int | None = flags.field(
-        "Pad batches to a multiple of this many tokens (0 for --max_seq_length). "
-        "Default: 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a TPU.",
-        None,
-        at_least=0,
-    )
-    cached_dir: str | None = flags.field(
-        "Folder of the cached features. Default: --output_dir.", None
-    )
+    ensemble_search: int | None = flags.field(None, at_least=1)
+    pad_to_multiple_of: int | None = flags.field(None, at_least=0)
+    cached_dir: str | None = flags.field(None)
 
-    export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text.", None
-    )
+    export_dir: str | None = flags.field(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,20 +140,17 @@ class FineTuningSettings(TrainingSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings(ModelFileSettings):
-    """Dropout and memory of the model."""
+    """Dropout and memory of the model.
 
-    albert_dropout_prob: float | None = flags.field(
-        "Dropout of the encoder's hidden states and attention. Default: the value in "
-        "the model's config.",
-        None,
-    )
-    classifier_dropout_prob: float | None = flags.field(
-        "Dropout of the new head. Default: the value in the model's config, or 0.1.",
-        None,
-        alias="dropout_prob",
-    )
-    recompute: Literal["none", "block"] | None = flags.field(
-        "block stores only each block's input and recomputes the rest in the backward "
-        "pass, to save memory. Default: the value in the model's config.",
-        None,
-    )
+    Args:
+        albert_dropout_prob: Dropout of the encoder's hidden states and attention.
+            Default: the value in the model's config.
+        classifier_dropout_prob: Dropout of the new head. Default: the value in the
+            model's config, or 0.1.
+        recompute: block stores only each block's input and recomputes the rest in the
+            backward pass, to save memory. Default: the value in the model's config.
+    """
+
+    albert_dropout_prob: float | None = flags.field(None)
+    classifier_dropout_prob: float | None = flags.field(None, alias="dropout_prob")
+    recompute: Literal["none", "block"] | None = flags.field(None)

@@ -6,66 +6,53 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.corpus.config import MaskingSettings
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import unused_flag
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(MaskingSettings):
     """Model, data and objective.
 
+    Args:
+        albert_config_file: Model: an albert_config.json, or a published name such as
+            albert_base_v2.
+        input_file: TFRecord files or patterns to train on, comma-separated.
+        eval_input_file: TFRecord files or patterns to evaluate on, comma-separated.
+            Default: --input_file, if --do_eval is given.
+        max_seq_length: Number of tokens per record. Default: read from the records.
+        max_predictions_per_seq: Maximum number of predictions per record. Default: read
+            from the records; with --dynamic_masking, from --masked_lm_prob.
+        objective: Sentence-level objective: sop (sentence order), nsp (next sentence)
+            or none. Default: the objective of the records.
+        dynamic_masking: Draw new masks in every epoch, and a new sentence order with
+            sop.
+        group_by_length: Batch records of similar length to reduce padding; faster if
+            many records are short.
+        output_bias_from_data: Initialize the masked LM's output bias with the log
+            frequencies of the tokens, so short runs learn sooner. New in this package.
+        parameter_sharing: Parameters that the layers share (table 4 of the paper).
+            Default: the value in the model's config.
+        recompute: block stores only each block's input and recomputes the rest in the
+            backward pass, to save memory. Default: the value in the model's config.
+        masked_lm_budget: Unused; kept for compatibility.
+
     Raises:
         InputError: a value is out of range, or has no effect.
     """
 
-    albert_config_file: str = flags.field(
-        "Model: an albert_config.json, or a published name such as albert_base_v2."
-    )
-    input_file: tuple[str, ...] = flags.field(
-        "TFRecord files or patterns to train on, comma-separated."
-    )
-    eval_input_file: tuple[str, ...] = flags.field(
-        "TFRecord files or patterns to evaluate on, comma-separated. Default: "
-        "--input_file, if --do_eval is given.",
-        (),
-    )
-    max_seq_length: int | None = flags.field(
-        "Number of tokens per record. Default: read from the records.", None, at_least=1
-    )
-    max_predictions_per_seq: int | None = flags.field(
-        "Maximum number of predictions per record. Default: read from the records; "
-        "with --dynamic_masking, from --masked_lm_prob.",
-        None,
-        at_least=1,
-    )
-    objective: Literal["sop", "nsp", "none"] | None = flags.field(
-        "Sentence-level objective: sop (sentence order), nsp (next sentence) or none. "
-        "Default: the objective of the records.",
-        None,
-    )
-    dynamic_masking: bool = flags.field(
-        "Draw new masks in every epoch, and a new sentence order with sop.", False
-    )
-    group_by_length: bool = flags.field(
-        "Batch records of similar length to reduce padding; faster if many records "
-        "are short.",
-        False,
-    )
-    output_bias_from_data: bool = flags.field(
-        "Initialize the masked LM's output bias with the log frequencies of the "
-        "tokens, so short runs learn sooner. New in this package.",
-        False,
-    )
+    albert_config_file: str = flags.field()
+    input_file: tuple[str, ...] = flags.field()
+    eval_input_file: tuple[str, ...] = flags.field(())
+    max_seq_length: int | None = flags.field(None, at_least=1)
+    max_predictions_per_seq: int | None = flags.field(None, at_least=1)
+    objective: Literal["sop", "nsp", "none"] | None = flags.field(None)
+    dynamic_masking: bool = flags.field(False)
+    group_by_length: bool = flags.field(False)
+    output_bias_from_data: bool = flags.field(False)
     parameter_sharing: Literal["all", "attention", "ffn", "none"] | None = flags.field(
-        "Parameters that the layers share (table 4 of the paper). Default: the value "
-        "in the model's config.",
-        None,
+        None
     )
-    recompute: Literal["none", "block"] | None = flags.field(
-        "block stores only each block's input and recomputes the rest in the backward "
-        "pass, to save memory. Default: the value in the model's config.",
-        None,
-    )
-    masked_lm_budget: float = unused_flag(0.0)
+    recompute: Literal["none", "block"] | None = flags.field(None)
+    masked_lm_budget: float = flags.field(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,58 +17,50 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 class RaceSettings(TaskSettings):
     """Data.
 
+    Args:
+        data_dir: Folder RACE of the data set (with train, dev and test), or its parent
+            folder.
+        task_name: Name of the data set, used in file names.
+        train_file: JSON file with your own training questions, instead of --data_dir.
+            The released code expects a TFRecord cache here.
+        eval_file: JSON file with your own evaluation questions.
+        predict_file: JSON file with your own questions to predict; the answers are
+            optional.
+        high_only: Use only the high-school questions.
+        middle_only: Use only the middle-school questions.
+        max_seq_length: Maximum number of tokens per article and option; longer articles
+            are truncated at the end. Default: the model's value, or 512, or the longest
+            input of the model.
+        max_qa_length: Maximum number of tokens per question and option; longer ones
+            keep their last tokens. Default: the model's value, or 128.
+
     Raises:
         InputError: the levels exclude each other, or lack --data_dir.
     """
 
-    data_dir: str | None = flags.field(
-        "Folder RACE of the data set (with train, dev and test), or its parent folder.",
-        None,
-    )
-    task_name: str = flags.field(
-        "Name of the data set, used in file names.", "race", stored=OPTIONAL, key="task"
-    )
-    train_file: str | None = flags.field(
-        "JSON file with your own training questions, instead of --data_dir. The "
-        "released code expects a TFRecord cache here.",
-        None,
-    )
-    eval_file: str | None = flags.field(
-        "JSON file with your own evaluation questions.", None
-    )
-    predict_file: str | None = flags.field(
-        "JSON file with your own questions to predict; the answers are optional.", None
-    )
+    data_dir: str | None = flags.field(None)
+    task_name: str = flags.field("race", stored=OPTIONAL, key="task")
+    train_file: str | None = flags.field(None)
+    eval_file: str | None = flags.field(None)
+    predict_file: str | None = flags.field(None)
     high_only: bool = flags.field(
-        "Use only the high-school questions.",
-        False,
-        requires=("data_dir",),
-        excludes=("middle_only",),
+        False, requires=("data_dir",), excludes=("middle_only",)
     )
-    middle_only: bool = flags.field(
-        "Use only the middle-school questions.", False, requires=("data_dir",)
-    )
-    max_seq_length: int | None = size_field(
-        "Maximum number of tokens per article and option; longer articles are "
-        "truncated at the end.",
-        512,
-        OPTIONAL,
-        end=", or the longest input of the model",
-    )
-    max_qa_length: int | None = size_field(
-        "Maximum number of tokens per question and option; longer ones keep their "
-        "last tokens.",
-        128,
-        is_segment=True,
-        needs_room=True,
-    )
+    middle_only: bool = flags.field(False, requires=("data_dir",))
+    max_seq_length: int | None = size_field(512, OPTIONAL)
+    max_qa_length: int | None = size_field(128, is_segment=True, needs_room=True)
     # Largest number of options of a question.
     choices: int | None = config_field()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceRunSettings(FineTuningSettings):
-    """How to fine-tune on RACE; defaults as released."""
+    """How to fine-tune on RACE; defaults as released.
+
+    Args:
+        keep_checkpoint_max: Maximum number of checkpoints to keep, in addition to the
+            best one (0 for all).
+    """
 
     released_steps: ClassVar[int] = 12000
     released_warmup: ClassVar[int] = 1000
@@ -77,9 +69,4 @@ class RaceRunSettings(FineTuningSettings):
     do_eval: bool = True
     learning_rate: float = 1e-5
     save_checkpoints_steps: int = 100
-    keep_checkpoint_max: int = flags.field(
-        "Maximum number of checkpoints to keep, in addition to the best one (0 for "
-        "all).",
-        5,
-        alias="num_keep_checkpoint",
-    )
+    keep_checkpoint_max: int = flags.field(5, alias="num_keep_checkpoint")

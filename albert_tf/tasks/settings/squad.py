@@ -11,7 +11,6 @@ from albert_tf.tasks.settings.base import (
     TaskSettings,
     config_field,
     size_field,
-    unused_flag,
 )
 from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
@@ -20,75 +19,72 @@ from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 class SquadSettings(TaskSettings):
     """Data, windows and answers.
 
+    Args:
+        train_file: SQuAD JSON file to train on.
+        predict_file: SQuAD JSON file to predict. Questions with answers are also
+            scored, during training too.
+        version_2_with_negative: Questions may have no answer (SQuAD 2.0). Default:
+            inferred from the training file, the model or --predict_file.
+        head: Head: linear (BERT) or conditional (XLNet). Default: linear for SQuAD 1.1
+            and Hugging Face models, conditional for 2.0.
+        max_seq_length: Maximum number of tokens per window. Default: the model's value,
+            or 384.
+        doc_stride: Number of tokens between the starts of two windows. Default: the
+            model's value, or 128.
+        max_query_length: Maximum number of tokens per question. Default: the model's
+            value, or 64.
+        n_best_size: Number of answers to keep per question. Default: the model's value,
+            or 20.
+        max_answer_length: Maximum number of tokens per answer. Default: the model's
+            value, or 30.
+        start_n_top: Number of start candidates of the conditional head. Default: the
+            model's value, or 5.
+        end_n_top: Number of end candidates per start. Default: the model's value, or 5.
+        null_score_diff_threshold: Null score above which the answer is empty (SQuAD
+            2.0). Default: the value stored with the model, or 0 during training.
+        fit_threshold: Find the threshold on --predict_file itself, as in the released
+            code.
+        train_feature_file: File of the cached training features (.npz). Default: in
+            --cached_dir.
+        predict_feature_file: File of the cached features of --predict_file (.npz).
+            Default: in --cached_dir.
+        predict_feature_left_file: Unused; kept for compatibility.
+        skip_bad_rows: Skip training questions whose answer is missing or not in the
+            context, and log them.
+        use_einsum: Unused; kept for compatibility.
+
     Raises:
         InputError: two thresholds are given.
     """
 
-    train_file: str | None = flags.field("SQuAD JSON file to train on.", None)
-    predict_file: str | None = flags.field(
-        "SQuAD JSON file to predict. Questions with answers are also scored, during "
-        "training too.",
-        None,
-    )
-    version_2_with_negative: bool | None = flags.field(
-        "Questions may have no answer (SQuAD 2.0). Default: inferred from the "
-        "training file, the model or --predict_file.",
-        None,
-    )
+    train_file: str | None = flags.field(None)
+    predict_file: str | None = flags.field(None)
+    version_2_with_negative: bool | None = flags.field(None)
     # "2.0" if a question of the files may have no answer.
     version: Literal["1.1", "2.0"] | None = config_field(REQUIRED, fallback="1.1")
     head: Literal["linear", "conditional"] | None = flags.field(
-        "Head: linear (BERT) or conditional (XLNet). Default: linear for SQuAD 1.1 "
-        "and Hugging Face models, conditional for 2.0.",
-        None,
-        stored=REQUIRED,
-        fallback="linear",
+        None, stored=REQUIRED, fallback="linear"
     )
-    max_seq_length: int | None = size_field(
-        "Maximum number of tokens per window.", 384, OPTIONAL
-    )
-    doc_stride: int | None = size_field(
-        "Number of tokens between the starts of two windows.", 128, is_segment=True
-    )
-    max_query_length: int | None = size_field(
-        "Maximum number of tokens per question.", 64, is_segment=True, needs_room=True
-    )
-    n_best_size: int | None = size_field("Number of answers to keep per question.", 20)
-    max_answer_length: int | None = size_field(
-        "Maximum number of tokens per answer.", 30
-    )
-    start_n_top: int | None = size_field(
-        "Number of start candidates of the conditional head.", 5
-    )
-    end_n_top: int | None = size_field("Number of end candidates per start.", 5)
+    max_seq_length: int | None = size_field(384, OPTIONAL)
+    doc_stride: int | None = size_field(128, is_segment=True)
+    max_query_length: int | None = size_field(64, is_segment=True, needs_room=True)
+    n_best_size: int | None = size_field(20)
+    max_answer_length: int | None = size_field(30)
+    start_n_top: int | None = size_field(5)
+    end_n_top: int | None = size_field(5)
     null_score_diff_threshold: float | None = flags.field(
-        "Null score above which the answer is empty (SQuAD 2.0). Default: the value "
-        "stored with the model, or 0 during training.",
-        None,
-        excludes=("fit_threshold",),
+        None, excludes=("fit_threshold",)
     )
     # The threshold at the start of the run.
     threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
     # Hash of the ids of the questions that it was fitted on.
     threshold_fitted_on: str | None = config_field()
-    fit_threshold: bool = flags.field(
-        "Find the threshold on --predict_file itself, as in the released code.", False
-    )
-    train_feature_file: str | None = flags.field(
-        "File of the cached training features (.npz). Default: in --cached_dir.", None
-    )
-    predict_feature_file: str | None = flags.field(
-        "File of the cached features of --predict_file (.npz). Default: in "
-        "--cached_dir.",
-        None,
-    )
-    predict_feature_left_file: str | None = unused_flag()
-    skip_bad_rows: bool = flags.field(
-        "Skip training questions whose answer is missing or not in the context, and "
-        "log them.",
-        False,
-    )
-    use_einsum: bool | None = unused_flag()
+    fit_threshold: bool = flags.field(False)
+    train_feature_file: str | None = flags.field(None)
+    predict_feature_file: str | None = flags.field(None)
+    predict_feature_left_file: str | None = flags.field(None)
+    skip_bad_rows: bool = flags.field(False)
+    use_einsum: bool | None = flags.field(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,13 +117,13 @@ class SquadRunSettings(FineTuningSettings):
     **As released:** an epoch has as many windows as there are questions, although a
     long context has several windows. Here it has all windows; `--train_step` gives the
     released number of updates.
+
+    Args:
+        export_dir: Folder for a SavedModel of the best checkpoint that takes raw text,
+            and for albert_model.tflite, which takes ids.
     """
 
     released_epochs: ClassVar[float | None] = 3.0
     released_warmup_proportion: ClassVar[float | None] = 0.1
 
-    export_dir: str | None = flags.field(
-        "Folder for a SavedModel of the best checkpoint that takes raw text, and for "
-        "albert_model.tflite, which takes ids.",
-        None,
-    )
+    export_dir: str | None = flags.field(None)

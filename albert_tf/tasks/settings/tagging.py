@@ -9,54 +9,36 @@ from albert_tf.tasks.settings.base import OPTIONAL, REQUIRED, TaskSettings, size
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingSettings(TaskSettings):
-    """Data."""
+    """Data.
 
-    task_name: str = flags.field(
-        "Name of the data set, used in file names.",
-        "tagging",
-        stored=OPTIONAL,
-        key="task",
-    )
-    train_file: str | None = flags.field(
-        "Sentences to train on: columns as in CoNLL-2003, or JSON (.jsonl, .json) with "
-        "tokens and tags, or with text and label.",
-        None,
-    )
-    eval_file: str | None = flags.field(
-        "Sentences to evaluate on, in the same formats.", None
-    )
-    predict_file: str | None = flags.field(
-        "Sentences to predict, in the same formats; the labels are optional.", None
-    )
-    token_column: str | None = flags.field(
-        "Column of the tokens: a number from 1, or a JSON key. Default: the first "
-        "column, or tokens.",
-        None,
-        stored=OPTIONAL,
-    )
-    label_column: str | None = flags.field(
-        "Column of the labels: a number from 1, or a JSON key. Default: the last "
-        "column, or tags.",
-        None,
-        stored=OPTIONAL,
-    )
-    tag_scheme: Literal["iob2", "iob1", "words"] = flags.field(
-        "Notation of entities: iob2 (every entity begins with B-), iob1 (as the "
-        "original CoNLL-2003: B- only between adjacent entities of the same type) or "
-        "words (a label per word, no entities). Other notations, such as BIOES, are "
-        "converted to iob2.",
-        "iob2",
-    )
-    labels: tuple[str, ...] | None = flags.field(
-        "All labels, in the order of the outputs. Default: the labels of "
-        "--train_file, or the model's labels.",
-        None,
-        stored=REQUIRED,
-    )
-    max_seq_length: int | None = size_field(
-        "Maximum number of tokens per input; longer sentences are split into windows.",
-        512,
-        OPTIONAL,
-        end=", or the longest input of the model",
-        at_least=3,
-    )
+    Args:
+        task_name: Name of the data set, used in file names.
+        train_file: Sentences to train on: columns as in CoNLL-2003, or JSON (.jsonl,
+            .json) with tokens and tags, or with text and label.
+        eval_file: Sentences to evaluate on, in the same formats.
+        predict_file: Sentences to predict, in the same formats; the labels are
+            optional.
+        token_column: Column of the tokens: a number from 1, or a JSON key. Default: the
+            first column, or tokens.
+        label_column: Column of the labels: a number from 1, or a JSON key. Default: the
+            last column, or tags.
+        tag_scheme: Notation of entities: iob2 (every entity begins with B-), iob1 (as
+            the original CoNLL-2003: B- only between adjacent entities of the same type)
+            or words (a label per word, no entities). Other notations, such as BIOES,
+            are converted to iob2.
+        labels: All labels, in the order of the outputs. Default: the labels of
+            --train_file, or the model's labels.
+        max_seq_length: Maximum number of tokens per input; longer sentences are split
+            into windows. Default: the model's value, or 512, or the longest input of
+            the model.
+    """
+
+    task_name: str = flags.field("tagging", stored=OPTIONAL, key="task")
+    train_file: str | None = flags.field(None)
+    eval_file: str | None = flags.field(None)
+    predict_file: str | None = flags.field(None)
+    token_column: str | None = flags.field(None, stored=OPTIONAL)
+    label_column: str | None = flags.field(None, stored=OPTIONAL)
+    tag_scheme: Literal["iob2", "iob1", "words"] = flags.field("iob2")
+    labels: tuple[str, ...] | None = flags.field(None, stored=REQUIRED)
+    max_seq_length: int | None = size_field(512, OPTIONAL, at_least=3)

@@ -12,121 +12,83 @@ from albert_tf.weights.settings import CheckpointSettings
 class TrainingSettings(CheckpointSettings):
     """Training and evaluation.
 
+    Args:
+        output_dir: Output folder for checkpoints, metrics and curves. If it has
+            checkpoints, the run resumes from the newest one.
+        init_checkpoint: Weights to start from, in any format that convert_checkpoint.py
+            reads, or a name to download, such as albert_base_v2 or hf://owner/name.
+            Ignored when a run resumes.
+        init_from_group0: Initialize all groups of layers with the first group's weights
+            of --init_checkpoint.
+        do_train: Train the model.
+        do_eval: Evaluate the model, during training or on its own.
+        train_batch_size: Number of examples per training step, over all devices.
+        eval_batch_size: Number of examples per evaluation batch, over all devices.
+        optimizer: Optimizer. adamw also suits models that were pretrained with lamb.
+        learning_rate: Peak learning rate.
+        poly_power: Power of the polynomial decay to 0; 1 is linear.
+        weight_decay: Decoupled weight decay.
+        num_train_steps: Number of training steps.
+        num_warmup_steps: Number of learning-rate warmup steps.
+        start_warmup_step: Step at which the warmup starts.
+        gradient_accumulation_steps: Number of microbatches per step on each device.
+            More microbatches need less memory for the same update.
+        precision: Precision of matrix products; the weights stay in float32.
+        xla: Compile the forward and backward pass with XLA. Default: on for GPUs; on a
+            CPU only GELU in bfloat16 or float16.
+        early_stopping: Stop after this many evaluations without a better key metric (0
+            for never).
+        eval_every_steps: Number of steps between evaluations. Default:
+            --save_checkpoints_steps.
+        max_eval_steps: Maximum number of evaluation batches (0 for all).
+        save_checkpoints_steps: Number of steps between checkpoints.
+        save_checkpoints_minutes: Also save a checkpoint when the last one is this many
+            minutes old (0 for never).
+        keep_checkpoint_max: Maximum number of checkpoints to keep, in addition to the
+            best one (0 for all).
+        log_steps: Number of steps between progress lines.
+        iterations_per_loop: Maximum number of steps per loop on a TPU.
+        seed: Seed of the order of the examples and of all random draws.
+        deterministic: Use only deterministic operations; slower on GPUs.
+        wandb: Weights & Biases project to log settings and metrics to. Set
+            WANDB_MODE=offline in the environment to work without a network.
+        mlflow: MLflow experiment to log settings and metrics to. MLFLOW_TRACKING_URI in
+            the environment is its server or folder.
+
     Raises:
         InputError: a value is out of range, or two contradict each other.
     """
 
-    output_dir: str = flags.field(
-        "Output folder for checkpoints, metrics and curves. If it has checkpoints, "
-        "the run resumes from the newest one."
-    )
-    init_checkpoint: str | None = flags.field(
-        "Weights to start from, in any format that convert_checkpoint.py reads, or a "
-        "name to download, such as albert_base_v2 or hf://owner/name. Ignored when a "
-        "run resumes.",
-        None,
-    )
-    init_from_group0: bool = flags.field(
-        "Initialize all groups of layers with the first group's weights of "
-        "--init_checkpoint.",
-        False,
-        requires=("init_checkpoint",),
-    )
-    do_train: bool = flags.field("Train the model.", True)
-    do_eval: bool = flags.field(
-        "Evaluate the model, during training or on its own.", False
-    )
-    train_batch_size: int = flags.field(
-        "Number of examples per training step, over all devices.", 4096, at_least=1
-    )
-    eval_batch_size: int = flags.field(
-        "Number of examples per evaluation batch, over all devices.", 64, at_least=1
-    )
-    optimizer: Literal["lamb", "adamw"] = flags.field(
-        "Optimizer. adamw also suits models that were pretrained with lamb.", "lamb"
-    )
-    learning_rate: float = flags.field("Peak learning rate.", 0.00176, above=0)
-    poly_power: float = flags.field(
-        "Power of the polynomial decay to 0; 1 is linear.", 1.0, at_least=0
-    )
-    weight_decay: float = flags.field("Decoupled weight decay.", 0.01, at_least=0)
-    num_train_steps: int = flags.field("Number of training steps.", 125000, at_least=1)
-    num_warmup_steps: int = flags.field(
-        "Number of learning-rate warmup steps.", 3125, at_least=0
-    )
-    start_warmup_step: int = flags.field(
-        "Step at which the warmup starts.", 0, at_least=0
-    )
-    gradient_accumulation_steps: int = flags.field(
-        "Number of microbatches per step on each device. More microbatches need less "
-        "memory for the same update.",
-        1,
-        at_least=1,
-    )
-    precision: Literal["float32", "bfloat16", "float16"] = flags.field(
-        "Precision of matrix products; the weights stay in float32.", "float32"
-    )
-    xla: bool | None = flags.field(
-        "Compile the forward and backward pass with XLA. Default: on for GPUs; on a "
-        "CPU only GELU in bfloat16 or float16.",
-        None,
-    )
-    early_stopping: int = flags.field(
-        "Stop after this many evaluations without a better key metric (0 for never).",
-        0,
-        at_least=0,
-    )
-    eval_every_steps: int | None = flags.field(
-        "Number of steps between evaluations. Default: --save_checkpoints_steps.",
-        None,
-        at_least=1,
-    )
-    max_eval_steps: int = flags.field(
-        "Maximum number of evaluation batches (0 for all).", 100, at_least=0
-    )
-    save_checkpoints_steps: int = flags.field(
-        "Number of steps between checkpoints.", 5000, at_least=1
-    )
-    save_checkpoints_minutes: float = flags.field(
-        "Also save a checkpoint when the last one is this many minutes old (0 for "
-        "never).",
-        10.0,
-        at_least=0,
-    )
-    keep_checkpoint_max: int = flags.field(
-        "Maximum number of checkpoints to keep, in addition to the best one (0 for "
-        "all).",
-        5,
-        at_least=0,
-    )
-    log_steps: int = flags.field(
-        "Number of steps between progress lines.", 100, at_least=1
-    )
-    iterations_per_loop: int = flags.field(
-        "Maximum number of steps per loop on a TPU.", 1000, at_least=1
-    )
-    seed: int = flags.field(
-        "Seed of the order of the examples and of all random draws.",
-        12345,
-        at_least=0,
-        at_most=2**31 - 1,
-    )
-    deterministic: bool = flags.field(
-        "Use only deterministic operations; slower on GPUs.", False
-    )
+    output_dir: str = flags.field()
+    init_checkpoint: str | None = flags.field(None)
+    init_from_group0: bool = flags.field(False, requires=("init_checkpoint",))
+    do_train: bool = flags.field(True)
+    do_eval: bool = flags.field(False)
+    train_batch_size: int = flags.field(4096, at_least=1)
+    eval_batch_size: int = flags.field(64, at_least=1)
+    optimizer: Literal["lamb", "adamw"] = flags.field("lamb")
+    learning_rate: float = flags.field(0.00176, above=0)
+    poly_power: float = flags.field(1.0, at_least=0)
+    weight_decay: float = flags.field(0.01, at_least=0)
+    num_train_steps: int = flags.field(125000, at_least=1)
+    num_warmup_steps: int = flags.field(3125, at_least=0)
+    start_warmup_step: int = flags.field(0, at_least=0)
+    gradient_accumulation_steps: int = flags.field(1, at_least=1)
+    precision: Literal["float32", "bfloat16", "float16"] = flags.field("float32")
+    xla: bool | None = flags.field(None)
+    early_stopping: int = flags.field(0, at_least=0)
+    eval_every_steps: int | None = flags.field(None, at_least=1)
+    max_eval_steps: int = flags.field(100, at_least=0)
+    save_checkpoints_steps: int = flags.field(5000, at_least=1)
+    save_checkpoints_minutes: float = flags.field(10.0, at_least=0)
+    keep_checkpoint_max: int = flags.field(5, at_least=0)
+    log_steps: int = flags.field(100, at_least=1)
+    iterations_per_loop: int = flags.field(1000, at_least=1)
+    seed: int = flags.field(12345, at_least=0, at_most=2**31 - 1)
+    deterministic: bool = flags.field(False)
 
-    wandb: str | None = flags.field(
-        "Weights & Biases project to log settings and metrics to. Set "
-        "WANDB_MODE=offline in the environment to work without a network.",
-        None,
-        requires=("do_train",),
-    )
-    mlflow: str | None = flags.field(
-        "MLflow experiment to log settings and metrics to. MLFLOW_TRACKING_URI in the "
-        "environment is its server or folder.",
-        None,
-        requires=("do_train",),
-    )
+    wandb: str | None = flags.field(None, requires=("do_train",))
+    mlflow: str | None = flags.field(None, requires=("do_train",))
 
     # **As released:** whether eval_results.txt has the best metric so far.
     log_best_metric = False
