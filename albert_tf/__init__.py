@@ -48,6 +48,7 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 _CLASSES = {
     "errors": ("InputError",),
     "estimators.pretrained": ("Embedder", "FillMask", "Scorer", "SentenceOrder"),
+    "estimators.pretraining": ("Pretrainer",),
     "estimators.questions": ("MultipleChoice", "QuestionAnswerer"),
     "estimators.texts": ("TextClassifier", "TextRegressor"),
     "estimators.words": ("TokenClassifier",),

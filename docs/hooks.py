@@ -110,17 +110,17 @@ def settings_of(estimator):
     """Returns the settings of an estimator, and the options of its predictions."""
     names = estimator.setting_names()
     parts = ["", "## Settings"]
-    if not issubclass(estimator, base.FineTuned):
+    if not issubclass(estimator, base.Trained):
         classes, flag_of, defaults = (AnswerSettings, ModelFileSettings), {}, {}
     else:
         classes, defaults = estimator._settings_classes(), estimator.defaults
-        flag_of = {**base._ALIASES, **estimator.saved_settings}
+        flag_of = {**estimator.aliases, **getattr(estimator, "saved_settings", {})}
 
     def names_of(flag):
         return [name for name in names if flag_of.get(name, name) == flag]
 
     parts += [table(settings, names_of, defaults) for settings in classes]
-    if defaults:
+    if issubclass(estimator, base.FineTuned):
         kinds = estimator.task_types or estimator.family.task_types
         options = {name for kind in kinds for name in registry.pipeline(kind).options}
         options |= {"max_seq_length", "batch_size", "runtime"}

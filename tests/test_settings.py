@@ -289,7 +289,7 @@ def test_not_a_number_stands_for_no_threshold():
 
 
 def test_a_setting_has_a_description():
-    with pytest.raises(TypeError, match="^Silent must describe size under Args:$"):
+    with pytest.raises(TypeError, match=r"^Silent must describe size under Args:$"):
 
         class Silent(flags.Settings):
             """Nothing.

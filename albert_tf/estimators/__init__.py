@@ -8,10 +8,11 @@ In reading order:
     texts       TextClassifier, TextRegressor
     questions   QuestionAnswerer, MultipleChoice
     words       TokenClassifier
+    pretraining Pretrainer
     pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 
-Everything calls `train.finetune` and `serve`: `fit` does the same as the scripts, and
-`predict` as `predict.py`. As in these, TensorFlow's own log lines are off unless
+Everything calls `train` and `serve`: `fit` does the same as the scripts, and `predict`
+as `predict.py`. As in these, TensorFlow's own log lines are off unless
 TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
 """
 

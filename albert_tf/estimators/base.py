@@ -15,9 +15,10 @@ import shutil
 import signal
 import sys
 import tempfile
+import types
 import typing
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -37,31 +38,14 @@ from albert_tf.serve.settings.conversion import ConversionSettings
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
-from albert_tf.tasks.settings.fine_tuning import (
-    FILES,
-    FLAGS,
-    FineTuningSettings,
-    ModelSettings,
-)
+from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS, ModelSettings
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import curves, ensembles, run_file
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.weights import checkpoints, metadata, released
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-# Short names of settings.
-_ALIASES = {
-    "epochs": "num_train_epochs",
-    "batch_size": "train_batch_size",
-    "classes": "labels",
-}
-# Flags that are no settings: `fit` sets them.
-_RESERVED_FLAGS = {
-    *("output_dir", "init_checkpoint", "albert_hub_module_handle", "task_name"),
-    *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
-    *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-    *("text_columns", "labels", "ensemble", "ensemble_search"),
-}
 # Settings that only training uses.
 _TRAINING_ONLY = (
     *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
@@ -206,7 +190,6 @@ def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
             value = [f"{key}={each}" for key, each in value.items()]
         elif isinstance(value, str) and typing.get_origin(hints[field.name]) is tuple:
             value = [value]
-        value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if value is not None and not matches_type(value, hints[field.name]):
             raise InputError(
                 f"{field.name}={errors.quote(value)}: must be "
@@ -226,13 +209,10 @@ class _Warnings(io.TextIOBase):
         return len(text)
 
 
-class FineTuned(Model):
-    """A model that is fine-tuned with `fit`.
+class Trained(Model):
+    """A model that `fit` trains as a script does.
 
-    Settings have the names of the script's flags; `epochs` is `num_train_epochs` and
-    `batch_size` is `train_batch_size`. By default `fit` trains three epochs, warms up
-    for a tenth of the steps and evaluates after each epoch. All other defaults are
-    those of the script.
+    Settings have the names of the script's flags.
 
     Attributes:
         folder_: folder of the run, after `fit`.
@@ -240,10 +220,112 @@ class FineTuned(Model):
         history_: the lines of `metrics.jsonl`, a dict each.
     """
 
+    run_settings: ClassVar[type[TrainingSettings]]
+    # Short names of settings, and their flags.
+    aliases: ClassVar[Mapping[str, str]] = {"batch_size": "train_batch_size"}
+    # Flags that are no settings: the methods set them.
+    reserved: ClassVar[frozenset[str]] = frozenset()
+    # Settings that are no flags, with their defaults.
+    extra_settings: ClassVar[Mapping[str, Any]] = {}
+    # Defaults that differ from those of the script.
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Lists the settings in the signature of `fit`, for `help` and editors."""
+        super().__init_subclass__(**arguments)
+        if not hasattr(cls, "run_settings"):
+            return  # a base class
+        plain_fit: Any = inspect.unwrap(cls.fit)
+
+        @functools.wraps(plain_fit)
+        def fit(self, *values, **settings):
+            return plain_fit(self, *values, **settings)
+
+        groups = cls._settings_classes()
+        given = {field.name: field.default for g in groups for field in flags.fields(g)}
+        given |= {**cls.extra_settings, **cls.defaults}
+        signature = inspect.signature(plain_fit)
+        parameters = [p for p in signature.parameters.values() if p.name != "settings"]
+        for name in cls.setting_names():
+            default = given.get(cls.aliases.get(name, name))
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default))
+        vars(fit)["__signature__"] = signature.replace(parameters=parameters)
+        cls.fit = fit
+
+    @classmethod
+    @abc.abstractmethod
+    def _settings_classes(cls) -> tuple[type, ...]:
+        """Returns the settings classes of its script."""
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Lists the settings that `fit` takes."""
+        groups = cls._settings_classes()
+        names = {field.name for group in groups for field in flags.fields(group)}
+        names |= cls.aliases.keys() | cls.extra_settings.keys()
+        return sorted(names - cls.reserved)
+
+    @property
+    @abc.abstractmethod
+    def folder(self) -> Path:
+        """The folder of the trained model."""
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """The lines of `metrics.jsonl`."""
+        return list(curves.entries(self.folder / "metrics.jsonl"))
+
+    def _to_flags(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns settings by the names of their flags.
+
+        Raises:
+            InputError: a flag is given under two names.
+        """
+        for name, flag in self.aliases.items():
+            if name in values and flag in values:
+                raise InputError(f"{name} and {flag}: give one of them")
+        return {self.aliases.get(name, name): value for name, value in values.items()}
+
+    def _run(self, train: Callable, given: Mapping[str, Any], verbose: bool) -> Any:
+        """Builds the script's settings, and runs `train` with them and a log.
+
+        Returns:
+            The result of `train`, the metrics.
+        """
+        several = given.get("distribution") == "multi_worker"
+        if several or "TF_CONFIG" in os.environ:
+            raise InputError(
+                f"{type(self).__name__}: runs in one process; use the script "
+                f"where several workers train (TF_CONFIG, distribution=multi_worker)"
+            )
+        settings = [_build_settings(group, given) for group in self._settings_classes()]
+        log: Any = sys.stderr if verbose else _Warnings()
+        if verbose and notebooks.is_running():
+            log = notebooks.Progress(Path(given["output_dir"]))
+        try:
+            with _preserve_global_state():
+                metrics = train(*settings, log)
+        except Stopped as stop:
+            if stop.signal is signal.SIGINT:  # a notebook or a shell goes on
+                raise KeyboardInterrupt from None
+            raise
+        if isinstance(log, notebooks.Progress):
+            log.show()
+        return metrics
+
+
+class FineTuned(Trained):
+    """A model that is fine-tuned with `fit`.
+
+    `epochs` is `num_train_epochs` and `batch_size` is `train_batch_size`. By default
+    `fit` trains three epochs, warms up for a tenth of the steps and evaluates after
+    each epoch. All other defaults are those of the script.
+    """
+
     family: ClassVar[type[FineTuningTask]]
     # Task types that it opens; empty: all of the family.
     task_types: ClassVar[tuple[str, ...]] = ()
-    run_settings: ClassVar[type[FineTuningSettings]]
     # The columns of a table, labels last; and the flags of its splits.
     columns: ClassVar[tuple[str, ...]]
     files: ClassVar[Mapping[str, str]] = FILES
@@ -255,34 +337,24 @@ class FineTuned(Model):
     members_: tuple[str, ...] = ()
     # Settings that `task.json` stores, and their keys.
     saved_settings: ClassVar[Mapping[str, str]] = {}
-    # Settings that are no flags, with their defaults.
-    extra_settings: ClassVar[Mapping[str, Any]] = {}
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "num_train_epochs": 3.0,
-        "warmup_proportion": 0.1,
-        "eval_every_epochs": 1.0,
-    }
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Lists the settings in the signature of `fit`, for `help` and editors."""
-        super().__init_subclass__(**arguments)
-        groups = cls._settings_classes()
-        given = {field.name: field.default for g in groups for field in flags.fields(g)}
-        given |= {**cls.extra_settings, **cls.defaults}
-
-        @functools.wraps(FineTuned.fit)
-        def fit(self, *values, **settings):
-            return FineTuned.fit(self, *values, **settings)
-
-        own = inspect.signature(FineTuned.fit)
-        parameters = [p for p in own.parameters.values() if p.name != "settings"]
-        for name in cls.setting_names():
-            default = given.get(_ALIASES.get(name, name))
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(name, kind, default=default))
-        signature = own.replace(parameters=parameters)
-        cls.fit = fit  # type: ignore[method-assign]
-        vars(fit)["__signature__"] = signature
+    aliases = types.MappingProxyType(
+        {**Trained.aliases, "epochs": "num_train_epochs", "classes": "labels"}
+    )
+    reserved = frozenset(
+        [
+            *("output_dir", "init_checkpoint", "albert_hub_module_handle"),
+            *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
+            *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
+            *("task_name", "text_columns", "labels", "ensemble", "ensemble_search"),
+        ]
+    )
+    defaults = types.MappingProxyType(
+        {
+            "num_train_epochs": 3.0,
+            "warmup_proportion": 0.1,
+            "eval_every_epochs": 1.0,
+        }
+    )
 
     @classmethod
     def load(cls, folder: str | Path | Sequence[str | Path], **settings: Any) -> Self:
@@ -308,25 +380,9 @@ class FineTuned(Model):
         return model
 
     @classmethod
-    def setting_names(cls) -> list[str]:
-        """Lists the settings that `fit` takes."""
-        fields = (
-            field for group in cls._settings_classes() for field in flags.fields(group)
-        )
-        names = {field.name for field in fields}
-        return sorted(
-            (names - _RESERVED_FLAGS) | _ALIASES.keys() | cls.extra_settings.keys()
-        )
-
-    @classmethod
     def _settings_classes(cls) -> tuple[type, ...]:
-        """Returns the settings classes of its script."""
-        return (
-            cls.family.settings_class,
-            cls.run_settings,
-            ModelSettings,
-            DistributionSettings,
-        )
+        run = (cls.run_settings, ModelSettings, DistributionSettings)
+        return cls.family.settings_class, *run
 
     def fit(
         self,
@@ -366,7 +422,8 @@ class FineTuned(Model):
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
-            self.metrics_ = self._run(self._flags(values, splits, folder), verbose)
+            flag_values = self._flags(values, splits, folder)
+            self.metrics_ = self._fine_tune(flag_values, verbose)
         self.folder_, self.members_ = folder, ()
         self.metrics_.pop("step", None)
         self._fitted = settings
@@ -392,7 +449,7 @@ class FineTuned(Model):
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             flag_values = self._flags(values, splits, Path(folder))
             flag_values["ensemble"] = self.members_ or None
-            return self._run(flag_values, verbose=False)
+            return self._fine_tune(flag_values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -491,11 +548,6 @@ class FineTuned(Model):
             )
         return Path(folder)
 
-    @property
-    def history_(self) -> list[dict[str, Any]]:
-        """The lines of `metrics.jsonl`."""
-        return list(curves.entries(self.folder / "metrics.jsonl"))
-
     def __sklearn_is_fitted__(self) -> bool:
         """Whether it can predict; downloads nothing."""
         if not hasattr(self, "folder_") and released.is_name(self.model or ""):
@@ -524,17 +576,11 @@ class FineTuned(Model):
             splits: data and labels under "train", "dev" and "test".
             folder: the run's folder; data that is no file is written there.
         """
-        result: dict[str, Any] = {}
-        for name, value in values.items():
-            if (flag := _ALIASES.get(name, name)) != name and flag in values:
-                raise InputError(f"{name} and {flag}: give one of them")
-            if name not in self.extra_settings and (
-                "train" in splits or name not in _TRAINING_ONLY
-            ):
-                result[flag] = value
-        every = {field.name: field for field in flags.fields(self.run_settings)}
+        ignored = {*self.extra_settings, *(() if "train" in splits else _TRAINING_ONLY)}
+        result = self._to_flags({k: v for k, v in values.items() if k not in ignored})
+        fields = {field.name: field for field in flags.fields(self.run_settings)}
         for name, value in self.defaults.items():
-            others = every[name].metadata.get("excludes", ())
+            others = fields[name].metadata.get("excludes", ())
             if not any(result.get(other) is not None for other in others):
                 result.setdefault(name, value)
         if splits.keys() != {"train", "dev"}:
@@ -560,34 +606,16 @@ class FineTuned(Model):
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
 
-    def _run(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
+    def _fine_tune(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
         """Runs the script with these flags; returns the metrics."""
-        several = given.get("distribution") == "multi_worker"
-        if several or "TF_CONFIG" in os.environ:
-            raise InputError(
-                f"{type(self).__name__}: runs in one process; use the script "
-                f"where several workers train (TF_CONFIG, distribution=multi_worker)"
-            )
-        task, run, model, devices = (
-            _build_settings(group, given) for group in self._settings_classes()
-        )
-        log: Any = sys.stderr if verbose else _Warnings()
-        if verbose and notebooks.is_running():
-            log = notebooks.Progress(Path(run.output_dir))
         try:
-            with _preserve_global_state():
-                metrics = ensembles.run(self.family, task, run, model, devices, log)
-            if isinstance(log, notebooks.Progress):
-                log.show()
-            return metrics
+            train = functools.partial(ensembles.run, self.family)
+            return self._run(train, given, verbose)
         except InputError as mistake:  # names our file; the user only knows the row
-            file = rf"{re.escape(run.output_dir)}.(train|dev)_rows\{self.suffix}"
+            folder = re.escape(given["output_dir"])
+            file = rf"{folder}.(train|dev)_rows\{self.suffix}"
             text = re.sub(rf"{file}:(\d+)", r"\1, row \2", str(mistake))
             mistake.args = (re.sub(file, r"\1", text),)
-            raise
-        except Stopped as stop:
-            if stop.signal is signal.SIGINT:  # a notebook or a shell goes on
-                raise KeyboardInterrupt from None
             raise
 
     def _prepare_split(

@@ -207,6 +207,8 @@ def to_json_value(value: Any) -> Any:
     """
     if isinstance(value, bytes):
         return value.decode()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, (np.ndarray, np.generic)):
         return to_json_value(value.tolist())
     if isinstance(value, Mapping):

@@ -40,12 +40,8 @@ class _Texts(FineTuned):
             "classes": "labels",
         }
     )
+    reserved = FineTuned.reserved | {"label_column"}
     extra_settings = types.MappingProxyType({"text": "text", "label": "label"})
-
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Lists the settings that `fit` takes; `label` is the name of the column."""
-        return [name for name in super().setting_names() if name != "label_column"]
 
     def _prepare_split(self, split, data, labels, values: Mapping, folder: Path):
         text, label = _columns(values["text"]), str(values["label"])

@@ -1,0 +1,135 @@
+"""Pretraining from Python."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from albert_tf.errors import InputError
+from albert_tf.estimators.base import Trained
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
+from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.train import pretrain
+from albert_tf.train.settings import DistributionSettings
+from albert_tf.weights import metadata
+
+Paths = str | Path | Sequence[str | Path]
+
+
+class Pretrainer(Trained):
+    """Pretrains ALBERT on records; settings of `run_pretraining.py`.
+
+        corpus.generate(
+            corpus.CorpusSettings(
+                input_file=("text/*.txt",),
+                output_file=("records/train.tfrecord",),
+                spm_model_file="vocab/30k.model",
+            )
+        )
+        pretrainer = Pretrainer("albert_small", learning_rate=4e-4, batch_size=256)
+        pretrainer.fit(
+            "records/train.tfrecord", output_dir="runs/small", num_train_steps=10_000
+        )
+        FillMask("runs/small").predict("The [MASK] is here.")
+
+    The folder of the run is a `model` for all other classes.
+
+    Args:
+        model: the size of the model: a published name or an `albert_config.json`. The
+            weights start from random numbers, or from `init_checkpoint`.
+        **settings: see the class.
+    """
+
+    run_settings = TrainingSettings
+    reserved = frozenset(
+        [
+            *("albert_config_file", "input_file", "eval_input_file"),
+            *("output_dir", "do_train", "do_eval"),
+        ]
+    )
+
+    @classmethod
+    def _settings_classes(cls):
+        return PretrainingSettings, cls.run_settings, DistributionSettings
+
+    @classmethod
+    def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
+        """Continues from weights.
+
+        Args:
+            model: a released name, or a folder with `albert_config.json`, such as that
+                of a run.
+            **settings: see the class.
+
+        Raises:
+            InputError: there is no such setting.
+        """
+        config = Path(model) / metadata.CONFIG
+        size = config if config.exists() else model
+        return cls(size, init_checkpoint=str(model), **settings)
+
+    def fit(
+        self,
+        records: Paths,
+        *,
+        output_dir: str | Path,
+        validation: Paths | None = None,
+        verbose: bool = True,
+        **settings: Any,
+    ) -> Self:
+        """Pretrains as the script does; a run that was killed resumes.
+
+        Args:
+            records: TFRecord files or patterns of `create_pretraining_data.py`.
+            output_dir: folder of the run, which a second call resumes.
+            validation: files or patterns to evaluate on.
+            verbose: whether to log progress, not only warnings. A notebook shows a
+                table and curves.
+            **settings: for this call, see the class.
+
+        Raises:
+            InputError: records, settings and model do not fit; see the script.
+        """
+        given: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
+        if validation is not None:
+            given |= {"do_eval": True, "eval_input_file": validation}
+        self.metrics_ = self._pretrain(settings, given, verbose)
+        self.folder_ = Path(output_dir)
+        self.metrics_.pop("step", None)
+        return self
+
+    def evaluate(self, records: Paths, **settings: Any) -> dict[str, float]:
+        """Returns the metrics of the best checkpoint on some records.
+
+        Args:
+            records: TFRecord files or patterns.
+            **settings: for this call, see the class.
+
+        Raises:
+            InputError: there are no weights yet, or records and model do not fit.
+        """
+        with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
+            given = {"do_train": False, "do_eval": True, "output_dir": folder}
+            given |= {"input_file": records, "init_checkpoint": self.folder}
+            return self._pretrain(settings, given, verbose=False)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run, or the weights to start from.
+
+        Raises:
+            InputError: there are none.
+        """
+        folder = getattr(self, "folder_", self._settings.get("init_checkpoint"))
+        if folder is None:
+            raise InputError(f"{type(self).__name__}: not trained; call fit() first")
+        return Path(folder)
+
+    def _pretrain(
+        self, settings: Mapping[str, Any], given: Mapping[str, Any], verbose: bool
+    ) -> dict[str, float]:
+        """Runs the script with settings of the user and given flags."""
+        self._check(settings)
+        values = self._to_flags({**self._settings, **settings})
+        flags = {"albert_config_file": self.model, **values, **given}
+        return self._run(pretrain.run, flags, verbose)

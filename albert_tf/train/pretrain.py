@@ -1,0 +1,51 @@
+"""Pretrains a model, for `run_pretraining.py` and `estimators.Pretrainer`."""
+
+import functools
+import sys
+from pathlib import Path
+from typing import IO
+
+from albert_tf.tasks.pretraining import Pretraining
+from albert_tf.tasks.settings.pretraining import PretrainingSettings
+from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.train import loop
+from albert_tf.train.devices import is_chief, pad_multiple
+from albert_tf.train.run_file import RunFile
+from albert_tf.train.settings import DistributionSettings
+
+
+def run(
+    pretraining: PretrainingSettings,
+    config: TrainingSettings,
+    devices: DistributionSettings,
+    log: IO[str] | None = None,
+) -> dict[str, float]:
+    """Trains and evaluates.
+
+    Args:
+        pretraining: model, data and objective.
+        config: the run's settings.
+        devices: the devices.
+        log: receives progress. Default: the standard error.
+
+    Returns:
+        The metrics of the best evaluation; without one, of the last steps.
+
+    Raises:
+        InputError: see `loop.run`.
+        Stopped: see `loop.run`.
+    """
+    log = log or sys.stderr
+    log_line = functools.partial(print, file=log)
+    strategy = loop.prepare(config, devices)
+    run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
+    writes = config.do_train and is_chief(strategy)
+    with loop.lock_output_dir(config, strategy):
+        if writes:
+            run_file.check(log_line)
+        multiple = pad_multiple(strategy, config.xla)
+        task = Pretraining(pretraining, config.do_eval, multiple)
+        outcome = loop.run(task, config, strategy, log, run_file)
+    if writes:
+        run_file.log_end(log_line, " --task=fill_mask 'The [MASK] is here.'")
+    return dict(outcome.best or outcome.metrics)
