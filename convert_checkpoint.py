@@ -1,4 +1,4 @@
-"""`albert-tf convert` as a script of the checkout: see --help."""
+"""Runs `albert-tf convert` from a checkout; see --help."""
 
 from albert_tf import commands
 

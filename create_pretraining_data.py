@@ -1,4 +1,4 @@
-"""`albert-tf corpus` as a script of the checkout: see --help."""
+"""Runs `albert-tf corpus` from a checkout; see --help."""
 
 from albert_tf import commands
 

@@ -1,4 +1,4 @@
-"""`albert-tf export` as a script of the checkout: see --help."""
+"""Runs `albert-tf export` from a checkout; see --help."""
 
 from albert_tf import commands
 

@@ -1,4 +1,4 @@
-"""`albert-tf predict` as a script of the checkout: see --help."""
+"""Runs `albert-tf predict` from a checkout; see --help."""
 
 from albert_tf import commands
 

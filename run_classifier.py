@@ -1,4 +1,4 @@
-"""`albert-tf classify` as a script of the checkout: see --help."""
+"""Runs `albert-tf classify` from a checkout; see --help."""
 
 from albert_tf import commands
 

@@ -1,4 +1,4 @@
-"""`albert-tf pretrain` as a script of the checkout: see --help."""
+"""Runs `albert-tf pretrain` from a checkout; see --help."""
 
 from albert_tf import commands
 

@@ -1,4 +1,4 @@
-"""`albert-tf race` as a script of the checkout: see --help."""
+"""Runs `albert-tf race` from a checkout; see --help."""
 
 from albert_tf import commands
 

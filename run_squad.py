@@ -1,4 +1,4 @@
-"""`albert-tf squad` as a script of the checkout: see --help."""
+"""Runs `albert-tf squad` from a checkout; see --help."""
 
 from albert_tf import commands
 

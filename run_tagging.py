@@ -1,4 +1,4 @@
-"""`albert-tf tag` as a script of the checkout: see --help."""
+"""Runs `albert-tf tag` from a checkout; see --help."""
 
 from albert_tf import commands
 

@@ -1,4 +1,4 @@
-"""`albert-tf vocabulary` as a script of the checkout: see --help."""
+"""Runs `albert-tf vocabulary` from a checkout; see --help."""
 
 from albert_tf import commands
 

@@ -1,40 +1,42 @@
 """ALBERT (Lan et al., ICLR 2020, arXiv 1909.11942) in TensorFlow 2 and Keras 3.
 
-The rooms, in reading order; each one's own docstring lists its files:
+These are the packages, in reading order; the docstring of each lists its modules:
 
-    model      the encoder, its heads and the optimizers, in keras.ops
-    weights    one table of names for four code bases; opens, loads and saves models
-    text       strings to ids, in Python and in a TensorFlow graph
-    data       records, tables and batches
-    corpus     raw text to pretraining records
-    tasks      tasks: data, head, loss, scores
-    train      the step, the one loop, checkpoints, reports, fine-tuning
-    serve      answers to raw text; SavedModel, TF-Hub, LiteRT, ONNX
-    estimators TextClassifier and others: fit, predict, save in a few lines
-    commands   the commands of `albert-tf`, which the scripts of a checkout run
-    errors, flags      the one exception; settings classes as command lines
+    model       the encoder, its heads and the optimizers, in keras.ops
+    weights     loads and saves weights in the formats of four code bases
+    text        tokenizes text, in Python and in a TensorFlow graph
+    data        records, tables and batches
+    corpus      makes pretraining records from raw text
+    tasks       the data, head, loss and metrics of each task
+    train       the training loop, checkpoints, reports, fine-tuning
+    serve       predicts on raw text; exports to SavedModel, TF-Hub, LiteRT, ONNX
+    estimators  TextClassifier and others, with fit, predict and save
+    commands    the commands of `albert-tf`
 
-Where the paper's parts are:
+`errors` has the exception for a user's mistake. `flags` makes flags from the fields of
+settings classes.
 
-    3.1  factorised embedding             model.layers.Embeddings, and the projection
+Parts of the paper, by section:
+
+    3.1  factorized embeddings            model.layers.Embeddings, and the projection
                                           of model.models.AlbertEncoder
-    3.1  parameters shared by layers      model.config.AlbertConfig.parameter_sharing,
+    3.1  parameter sharing                model.config.AlbertConfig.parameter_sharing,
                                           model.models.AlbertEncoder
-    3.1  sentence order prediction        corpus.pairs, model.heads.SentenceHead
-    3.1  masked language model, n-grams   corpus.masking, model.heads.MaskedLMHead
+    3.1  sentence-order prediction        corpus.pairs, model.heads.SentenceHead
+    3.1  masked LM, n-gram masking        corpus.masking, model.heads.MaskedLMHead
     3.2  sizes (table 1)                  model.config.PUBLISHED
     4.1  LAMB, batches of 4,096           model.optimizers.Lamb, tasks.pretraining
     4.2  GLUE, SQuAD, RACE                tasks.glue, tasks.squad, tasks.race
     4.8  additional data, dropout         AlbertConfig.hidden_dropout_prob
 
-Names are imported when they are first used, so that programs which only read text need
-not wait for TensorFlow. Before `keras.models.load_model` reads a `.keras` file of this
-package, import what it holds: `from albert_tf import models, optimizers`.
+A module is imported when its name is first used, so programs that only read text do not
+wait for TensorFlow. To load a `.keras` file of this package with Keras, first register
+its classes: `from albert_tf import models, optimizers`.
 
-On x86 processors TensorFlow computes with oneDNN, unless the environment's
-TF_ENABLE_ONEDNN_OPTS says otherwise or TensorFlow was imported before this package. It
-would do so by itself where there is AVX-512 for neural networks; with AVX2, steps of
-pretraining were 1.15 to 1.2 times as fast.
+On x86 processors this package turns oneDNN on in TensorFlow, unless the environment
+variable TF_ENABLE_ONEDNN_OPTS is set or TensorFlow is already imported. By default,
+TensorFlow uses oneDNN only on processors with AVX-512 for neural networks. With AVX2,
+oneDNN made pretraining steps 1.15 to 1.2 times as fast.
 """
 
 import importlib
@@ -64,7 +66,7 @@ _CLASSES = {
     ),
 }
 _HOME = {name: module for module, names in _CLASSES.items() for name in names}
-# Public modules that stand in a room, and the rooms.
+# The public modules, each with the prefix of its package, and the public packages.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
     **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),

@@ -1,4 +1,4 @@
-"""`albert-tf` and `python -m albert_tf`: runs the command that is named."""
+"""Runs a command: `albert-tf NAME` or `python -m albert_tf NAME`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from albert_tf import commands
 
 
 def main() -> None:
-    """Runs the command that the command line names, and ends the process."""
+    """Runs the command of the command line and ends the process."""
     name, *_ = *sys.argv[1:], ""
     if name in commands.COMMANDS:
         commands.run(name, sys.argv[1:])
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _help() -> str:
-    """Returns the table of the room's docstring as a screen."""
+    """Returns the help text, with the table in the docstring of `commands`."""
     table = (commands.__doc__ or "").split("\n\n")[2]
     return f"""\
 ALBERT in TensorFlow 2 and Keras 3: albert-tf COMMAND --name=value ...

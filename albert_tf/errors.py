@@ -1,4 +1,4 @@
-"""The exception for a user's mistake; other exceptions are turned into it."""
+"""`InputError`, the exception for a user's mistake, and functions that raise it."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ _LOCATION = re.compile(
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
 
-# Text of a file or a flag must not move a terminal's cursor, nor end the line.
+# Text from a file or a flag must not move a terminal's cursor or end the line.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _MAX_QUOTE_LENGTH = 40
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 class InputError(ValueError):
     """A file, flag or argument that cannot be used.
 
-    The message is one line: the file and line, or the flag; the received and the
-    expected value. Weights that do not fit add one line for each kind of mistake.
-    Scripts print the message without a traceback, see `flags.run`.
+    The message is one line with the file and line, or the flag, the received value and
+    the expected value. For weights that do not fit, it has one more line for each kind
+    of mistake. Scripts print the message without a traceback, see `flags.run`.
     """
 
-    # Without this, Keras adds many lines to an error in a layer's call.
+    # Otherwise Keras adds many lines to an error in a layer's call.
     _keras_call_info_injected = True
 
     _has_lines = False
@@ -49,14 +49,14 @@ def _escape(character: re.Match[str]) -> str:
 
 @contextlib.contextmanager
 def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
-    """Turns any exception of a library that reads a file into InputError.
+    """Turns any exception of the block, which reads a file, into InputError.
 
     TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
-    some twenty exceptions without a common base class. The block should only read.
+    about twenty exceptions without a common base class. The block should only read.
 
     Args:
-        path: the file, for the message.
-        expected: the file that is expected, for the message.
+        path: the path of the file, for the message.
+        expected: the kind of file that is expected, for the message.
 
     Raises:
         InputError: the block raised an exception.
@@ -71,13 +71,13 @@ def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrap_write(path: Any) -> Iterator[None]:
-    """Turns any exception of a library that writes a file into InputError.
+    """Turns any exception of the block, which writes a file, into InputError.
 
-    A full disk is an OSError in Python, an OpError in TensorFlow and a SafetensorError
-    in safetensors. The block should only write.
+    A full disk raises OSError in Python, OpError in TensorFlow and SafetensorError in
+    safetensors. The block should only write.
 
     Args:
-        path: the file or folder, for the message.
+        path: the path of the file or folder, for the message.
 
     Raises:
         InputError: the block raised an exception.
@@ -92,11 +92,11 @@ def wrap_write(path: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def log_failure(item: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
-    """Logs a failure in the block as a warning; for output that is not essential.
+    """Logs an exception of the block as a warning; for output that is not essential.
 
     Args:
-        item: the output that is missing after a failure, for the message.
-        log: gets the line.
+        item: the name of the output that the block makes, for the message.
+        log: the function that writes the line.
     """
     try:
         yield
@@ -105,7 +105,7 @@ def log_failure(item: str, log: Callable[[str], None] = _log.warning) -> Iterato
 
 
 def summarize(error: BaseException) -> str:
-    """Returns the cause of an exception in one line, without the library's frames."""
+    """Returns the message of an exception in one line, without locations in code."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, RecursionError):
@@ -117,7 +117,7 @@ def summarize(error: BaseException) -> str:
 
 
 def quote(value: Any) -> str:
-    """Returns the start of a value as JSON, for messages."""
+    """Returns the first characters of a value as JSON, for messages."""
     try:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):  # keys of other types, cycles

@@ -1,9 +1,9 @@
-"""Dataclasses as command-line flags, so that a setting is written once.
+"""Makes command-line flags from the fields of dataclasses.
 
-A settings class is a frozen dataclass on `Settings`, its fields made with `field`,
-which also declares their ranges. `define` declares one absl flag per field, `read`
-builds the object from the command line, and `run` runs a command: it answers --help,
-and prints a user's mistake as one line. Only this module imports absl's flags.
+A settings class is a frozen dataclass with the base class `Settings`. `field` makes its
+fields and declares their ranges. `define` declares one absl flag per field, and `read`
+builds an object of the class from the command line. `run` runs a command: it handles
+--help, and prints a user's mistake as one line. Only this module imports absl's flags.
 """
 
 import csv
@@ -27,12 +27,12 @@ from absl import app, flags
 
 from albert_tf.errors import EXIT_STATUS, InputError, wrap_read
 
-# absl takes the flags for the script's, so that a process may run several scripts.
+# absl then attributes the flags to the script, so one process can run several scripts.
 flags.disclaim_key_flags()
 
 # The settings classes of the running command, for --help.
 _defined: list[type] = []
-# Names of values in --help and in usage errors, by absl's name of their type.
+# By absl's name of a type: the name of its values in --help, and in usage errors.
 _TYPES = {
     "int": ("INTEGER", "an integer"),
     "float": ("NUMBER", "a number"),
@@ -77,15 +77,15 @@ def field(
     Args:
         default: value when the flag is not given; without it the flag is required.
         alias: a second spelling of the flag that sets the same value.
-        excludes: settings that cannot be combined with this one. On the command line,
-            this one drops their values from a flagfile.
+        excludes: settings that cannot be combined with this one. If this setting is on
+            the command line, their values in a flagfile are dropped.
         requires: settings of which at least one must be given with this one.
         at_least: lowest value. A number with a bound must be finite; None is allowed.
         above: exclusive lower bound.
         at_most: highest value.
         below: exclusive upper bound.
-        **others: further metadata of the field, such as `may_be_empty`: whether the
-            flag, a list, may stand without a value.
+        **others: further metadata of the field. `may_be_empty`, for a list, allows the
+            flag without a value.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
@@ -94,15 +94,15 @@ def field(
 
 
 class Settings:
-    """Base of the settings classes; checks the values of their fields.
+    """Base class of the settings classes; checks the values of their fields.
 
     Raises:
-        InputError: a value is out of range, two settings exclude each other, or one
-            lacks what it needs.
+        InputError: a value is out of range, two settings exclude each other, or a
+            setting is given without one that it requires.
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Gives fields their descriptions; lets redefined fields inherit metadata."""
+        """Adds descriptions, and inherited metadata, to the fields of a class."""
         super().__init_subclass__(**arguments)
         bases: dict[str, dataclasses.Field] = getattr(cls, "__dataclass_fields__", {})
         descriptions = _read_args(cls.__doc__ or "")
@@ -122,7 +122,7 @@ class Settings:
             item.metadata = types.MappingProxyType(metadata)
 
     def __post_init__(self) -> None:
-        """Checks the fields in their order; a class with more to check extends it."""
+        """Checks the fields in their order; classes with more checks extend it."""
         own_fields = fields(type(self))
         for item in own_fields:
             value = getattr(self, item.name)
@@ -138,7 +138,7 @@ class Settings:
                 raise InputError(f"{flag}: requires --{' or --'.join(needed)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
-        """Returns a setting as on the command line, or "" if it is not given."""
+        """Returns a setting as a flag, or "" if it is not given."""
         value = getattr(self, item.name)
         # Released notebooks pass empty values for flags that are not given.
         if value is None or value is False or value in ("", item.default):
@@ -157,7 +157,7 @@ def _read_args(docstring: str) -> dict[str, str]:
 def _missed_range(
     value: Any, *, at_least=None, above=None, at_most=None, below=None, **others: Any
 ) -> str:
-    """Returns the range of a value that is outside of it or not finite, or else ""."""
+    """Returns the range if a value is outside of it or not finite; otherwise ""."""
     low = at_least if above is None else above
     high = at_most if below is None else below
     if value is None or (low is None and high is None):
@@ -175,7 +175,7 @@ def _missed_range(
 
 
 def fields(settings: Any) -> list[dataclasses.Field]:
-    """Returns the fields of settings that are flags: those made with `field`."""
+    """Returns the fields of settings that are flags, which `field` has made."""
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
@@ -190,7 +190,7 @@ def define(settings: type) -> None:
     Args:
         settings: a dataclass whose fields are bool, int, float, str, `Literal[...]`,
             `tuple[str, ...]` (comma-separated on the command line), or one of these
-            `| None`. Fields not made with `field` are no flags.
+            with `| None`. Only fields made with `field` become flags.
     """
     _defined.append(settings)
     hints = typing.get_type_hints(settings)
@@ -216,7 +216,7 @@ def read(settings: type[_S]) -> _S:
     """Builds a settings object from the parsed flags.
 
     Raises:
-        InputError: a required flag is not given, or the class refuses a value.
+        InputError: a required flag is not given, or the class rejects a value.
     """
     items = fields(settings)
     values = {item.name: flags.FLAGS[item.name].value for item in items}
@@ -239,17 +239,19 @@ def run(
 ) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    An `InputError` is printed as one line and ends with `errors.EXIT_STATUS`, with
-    --verbosity=0 after the traceback of its cause; an interrupt ends with status 130.
-    TensorFlow, which `main` imports and not its module, logs nothing unless
-    --verbosity=0 or TF_CPP_MIN_LOG_LEVEL asks for it.
+    After an `InputError`, it prints the message as one line and exits with
+    `errors.EXIT_STATUS`; with --verbosity=0 it prints the traceback of the cause first.
+    After an interrupt, it exits with status 130.
+
+    TensorFlow logs nothing unless --verbosity=0 or TF_CPP_MIN_LOG_LEVEL turns its log
+    on. It reads this level when it is imported, so only the body of `main` imports it.
 
     Args:
-        main: the command.
-        settings: classes of the command's flags; `main` gets an object of each.
+        main: the function of the command.
+        settings: the settings classes; `main` gets an object of each.
         takes_arguments: whether `main` also gets a list of the positional arguments.
         text: the start of --help. Default: the docstring of the script.
-        names: names in --help, and their replacements.
+        names: names to replace in --help, with their replacements.
         argv: name and arguments of the program. Default: `sys.argv`.
     """
     if settings:
@@ -288,7 +290,7 @@ def run(
 
 
 class _Help(flags.BooleanFlag):
-    """Prints the command's flags and ends it; replaces the flag of absl."""
+    """A flag that prints the help and exits; replaces absl's --help."""
 
     def __init__(self, name: str, text: str, names: Mapping[str, str]):
         self._text, self._names = text, names
@@ -296,7 +298,7 @@ class _Help(flags.BooleanFlag):
         super().__init__(name, False, "print the flags", short, allow_override=True)
 
     def parse(self, argument: Any) -> None:
-        """Prints them if the argument is true."""
+        """Prints the help and exits if the argument is true."""
         if self._parse(argument):
             try:
                 text = _help(self._text, full=self.name == "helpfull")
@@ -309,7 +311,7 @@ class _Help(flags.BooleanFlag):
 
 
 def _drop_output() -> None:
-    """Drops buffered output, which Python would write again when it exits."""
+    """Drops buffered output, which Python would try to write again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -321,13 +323,13 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
         rest = flags.FLAGS(_expand(arguments))
     except (flags.Error, ValueError) as error:
         raise InputError(_usage_error(error)) from None
-    except RecursionError:  # absl looks for names like it
+    except RecursionError:  # absl searches for similar names
         raise InputError("a name of a flag is too long; see --help") from None
     _overrule_flagfiles(arguments)
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
-        flags.FLAGS.verbosity = -1  # warnings; the default would become 0 afterwards
-    if verbosity.value < 0:  # 3: it logs harmless events as errors, such as no GPU
+        flags.FLAGS.verbosity = -1  # warnings; absl would change the default to 0
+    if verbosity.value < 0:  # 3: TensorFlow logs harmless events as errors (no GPU)
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     else:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -337,8 +339,8 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 def _expand(arguments: list[str]) -> list[str]:
     """Expands --config and --flagfile; other flags override the flags in --config.
 
-    A flagfile in `recipes/` that does not exist is taken from the package. A truth
-    value may follow its flag after a space.
+    If a flagfile in `recipes/` does not exist, the package's file is used. A boolean
+    flag may have its value after a space.
     """
     first, others = arguments[:1], list[str]()
     for argument in arguments[1:]:
@@ -369,7 +371,7 @@ def _expand(arguments: list[str]) -> list[str]:
 
 
 def _parse_flag_line(line: str) -> list[str]:
-    """Returns the flag in a line of a flagfile as --name=value, as absl expects it."""
+    """Returns the flag in a line of a flagfile, as --name=value for absl."""
     line = line.removeprefix("\ufeff")
     if not line or line.startswith(("#", "//")):
         return []
@@ -379,7 +381,7 @@ def _parse_flag_line(line: str) -> list[str]:
 
 
 def _read_config(path: str) -> list[str]:
-    """Returns the flags of a JSON file: names and values, or a `run.json`."""
+    """Returns the flags of a JSON file: an object of values by name, or `run.json`."""
     with wrap_read(path, "a JSON object of flags"):
         content = json.loads(Path(path).read_text("utf-8"))
         given = dict(content.get("flags", content)).items()
@@ -387,7 +389,7 @@ def _read_config(path: str) -> list[str]:
 
 
 def _as_text(value: Any) -> str:
-    """Returns a value of JSON as on the command line."""
+    """Returns a JSON value as the text of a flag's value."""
     if not isinstance(value, list):
         return value if isinstance(value, str) else json.dumps(value)
     line = io.StringIO()
@@ -396,7 +398,7 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Drops flags of a file that a flag of the command line excludes."""
+    """Drops flags of a flagfile that a flag on the command line excludes."""
     own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = [item for group in _defined for item in fields(group)]
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
@@ -407,7 +409,7 @@ def _overrule_flagfiles(arguments: list[str]) -> None:
 
 
 def _usage_error(error: Exception) -> str:
-    """Returns an error of absl in one line: flag, value and expectation."""
+    """Returns the message of an absl error in one line: flag and expected value."""
     text, cause = " ".join(str(error).split()), error.__context__
     if isinstance(cause, OSError):
         return f"--flagfile={cause.filename}: {cause.strerror}"
@@ -444,7 +446,7 @@ def _help(text: str, full: bool) -> str:
 def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
     """Yields a class and its bases, each with the fields that it introduces.
 
-    The fields are the fields of `settings`, which may redefine fields of a base.
+    The fields come from `settings`, which may redefine fields of a base class.
     """
     left = {item.name: item for item in fields(settings)}
     groups = [c for c in settings.__mro__ if dataclasses.is_dataclass(c)]
@@ -458,7 +460,7 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
 
 def _describe_type(parser: flags.ArgumentParser) -> tuple[str, str]:
-    """Returns the value of a flag in --help, and in usage errors."""
+    """Returns a name for the values of a flag, in --help and in usage errors."""
     if isinstance(parser, flags.EnumParser):
         return "|".join(parser.enum_values), f"one of {', '.join(parser.enum_values)}"
     return _TYPES.get(parser.flag_type(), ("", ""))
@@ -490,7 +492,7 @@ def _is_required(item: dataclasses.Field) -> bool:
 
 
 def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
-    # `Literal[...] | None` is a Union of the older kind.
+    # The type of `Literal[...] | None` is typing.Union, not types.UnionType.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is typing.Literal:

@@ -1,7 +1,7 @@
-"""Adds pages from outside docs/: README, notebooks, a reference of names and commands.
+"""Adds pages to the site: README, notebooks, and a reference of names and commands.
 
-Links stay as GitHub needs them, relative in the checkout. Here they become links of the
-site, or of the repository where the site has no such page.
+In the files, links are relative to the checkout, as GitHub needs them. The hooks turn
+them into links of the site, or of the repository if the site has no such page.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def on_config(config):
 
 @event_priority(100)  # before mkdocs-jupyter looks for notebooks
 def on_files(files, config):
-    """Adds the pages."""
+    """Adds the pages from outside docs/, and the pages of the reference."""
     for path in (ROOT / "README.md", *ROOT.glob("notebooks/*.ipynb")):
         name, urls = path.relative_to(ROOT).as_posix(), config.use_directory_urls
         files.append(File(name, str(ROOT), config.site_dir, urls))
@@ -67,7 +67,7 @@ def on_files(files, config):
 
 
 def class_pages():
-    """Returns a page for each class of `albert_tf`, an estimator with its settings."""
+    """Returns a page for each class; those of estimators have their settings too."""
     pages = {}
     for name, home in albert_tf._HOME.items():
         pages[name] = CLASS.format(name=name, home=home)
@@ -81,7 +81,7 @@ def module_pages():
     own_pages = [name for name, package in albert_tf._MODULES.items() if package]
     pages = {}
     for name, package in albert_tf._MODULES.items():
-        # What has a page of its own is not repeated.
+        # Names with pages of their own are not repeated.
         is_module = package or name == "errors"
         others = albert_tf._HOME if is_module else own_pages
         options = f'{{filters: ["!^_", "!^({"|".join(others)})$"]}}'
@@ -92,7 +92,7 @@ def module_pages():
 
 
 def commands_page():
-    """Returns the flags of each command."""
+    """Returns a page with the flags of all commands."""
     parts = ["# Commands"]
     for name in commands.COMMANDS:
         command = commands.command(name)
@@ -130,12 +130,13 @@ def settings_of(estimator):
 
 
 def table(settings, names_of, defaults=types.MappingProxyType({})):
-    """Returns tables of the fields of a settings class, one for each of its bases.
+    """Returns tables of the fields of a settings class, one for each base class.
 
     Args:
-        settings: the class.
-        names_of: from the name of a field to the names that a user gives it.
-        defaults: defaults that differ from those of the class.
+        settings: the settings class.
+        names_of: a function from the name of a field to its names in the table; fields
+            without a name are left out.
+        defaults: defaults that replace those of the class.
     """
     hints, parts = typing.get_type_hints(settings), []
     for group, items in flags._groups(settings):
@@ -171,7 +172,7 @@ def type_of(hint):
 
 
 def value_of(default):
-    """Returns a default as a user writes it, or nothing for none."""
+    """Returns the text of a default value, or "" if there is no default."""
     if default is dataclasses.MISSING:
         return "required"
     text = ",".join(default) if isinstance(default, tuple) else str(default)
@@ -191,7 +192,7 @@ def on_page_markdown(markdown, page, config, files):
         if name:
             return os.path.relpath(name, Path(page.file.src_uri).parent)
         if not path.exists():
-            return match[0]  # --strict refuses it
+            return match[0]  # an error with --strict
         kind = "tree" if path.is_dir() else "blob"
         return f"{config.repo_url}/{kind}/main/{path.relative_to(ROOT).as_posix()}"
 

@@ -1,6 +1,6 @@
-"""The commands: `albert-tf NAME`, and a script for most in a checkout.
+"""The commands of `albert-tf`; most of them are also scripts of a checkout.
 
-In reading order:
+This table is also the help of `albert-tf`:
 
     pretrain     pretrain on records of `corpus`
     corpus       make pretraining records from raw text
@@ -8,17 +8,18 @@ In reading order:
     classify     fine-tune on a task of GLUE or on your own table of texts
     tag          fine-tune to label words, such as named entities
     squad        fine-tune on questions whose answers are spans of a text
-    race         fine-tune on questions with choices
+    race         fine-tune on multiple-choice questions
     predict      predict on raw text with a fine-tuned or pretrained model
     convert      convert weights between formats
     export       export TF-Hub modules
     demo-page    try a model in the browser
 
-A module, or a class of `fine_tune`, describes one command: its docstring is what --help
-prints, and `SETTINGS` are the classes of its flags. `main` gets one object of each and,
-with `TAKES_ARGUMENTS`, the arguments that are not flags. TensorFlow takes seconds to
-import. Only the body of `main` imports it, so that --help and mistakes in the flags do
-not wait for it.
+Each command is a module, or a class of `fine_tune`. --help prints its docstring. The
+fields of its settings classes, `SETTINGS`, are its flags. `main` gets an object of each
+class and, with `TAKES_ARGUMENTS`, a list of the arguments that are not flags.
+
+TensorFlow takes seconds to import. Only the body of `main` imports it, so --help and
+errors in flags appear at once.
 """
 
 import importlib
@@ -54,15 +55,15 @@ def run(name: str, argv: list[str] | None = None) -> None:
     """Runs a command and ends the process, see `flags.run`.
 
     Args:
-        name: the command.
-        argv: the command's name and its arguments; by default those of the script.
+        name: the name of the command.
+        argv: the name of the command and its arguments. Default: the script's.
     """
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
-        # Ctrl-C ends a command as SIGTERM does, also while it imports; see `stopping`.
+        # Ctrl-C then ends a command like SIGTERM, also during imports; see `stopping`.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = command(name)
     flags.run(

@@ -12,7 +12,7 @@ SETTINGS = (ConversionSettings,)
 
 
 def main(settings: ConversionSettings) -> None:
-    """Converts."""
+    """Converts the weights."""
     from albert_tf.serve import convert
 
     convert.convert(settings)

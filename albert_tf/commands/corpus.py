@@ -13,5 +13,5 @@ SETTINGS = (corpus.CorpusSettings,)
 
 
 def main(settings: corpus.CorpusSettings) -> None:
-    """Makes the files, and prints the path of their description."""
+    """Makes the records, and prints the path of their description."""
     print(corpus.generate(settings))

@@ -3,7 +3,7 @@
     albert-tf demo-page --model=runs/mine
     albert-tf demo-page --model=albert_base_v2 --task=fill_mask --noopen_browser
 
-Needs Gradio: pip install 'albert_tf[page]'. Ctrl-C ends it.
+The page needs Gradio: pip install 'albert_tf[page]'. Press Ctrl-C to stop it.
 """
 
 from albert_tf.serve.settings.page import PageSettings

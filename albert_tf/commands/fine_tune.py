@@ -17,11 +17,11 @@ _MODEL = (ModelSettings, DistributionSettings)
 
 
 class FineTuning:
-    """Base of the commands; --help prints a command's docstring.
+    """Base class of the commands.
 
     Attributes:
-        task_type: the task type of the family.
-        SETTINGS: see `commands`.
+        task_type: the type of task, a name in `registry`.
+        SETTINGS: the settings classes, see `commands`.
     """
 
     task_type: ClassVar[str]
@@ -35,7 +35,7 @@ class FineTuning:
         model: ModelSettings,
         devices: DistributionSettings,
     ) -> None:
-        """Trains, evaluates, predicts and exports."""
+        """Trains, evaluates, predicts and exports, as the settings say."""
         task.check(run)
 
         from albert_tf.train import ensembles
@@ -61,7 +61,7 @@ class Classify(FineTuning):
 
 
 class Tag(FineTuning):
-    r"""Fine-tunes ALBERT to label words: CoNLL-2003's entities, or your own labels.
+    r"""Fine-tunes ALBERT to label words with entities or with your own labels.
 
         python run_tagging.py --flagfile=recipes/conll2003.flags \
             --train_file=conll2003/train.txt --eval_file=conll2003/valid.txt \
@@ -91,7 +91,7 @@ class Squad(FineTuning):
 
 
 class Race(FineTuning):
-    r"""Fine-tunes ALBERT on RACE or on your own questions with choices.
+    r"""Fine-tunes ALBERT on RACE or on your own multiple-choice questions.
 
         python run_race.py --flagfile=recipes/race_v2.flags --data_dir=RACE \
             --init_checkpoint=albert_base_v2 --output_dir=runs/race

@@ -1,4 +1,4 @@
-"""Predicts on raw text with a fine-tuned or pretrained ALBERT, as JSON lines.
+"""Predicts on raw text with a fine-tuned or pretrained ALBERT; prints JSON lines.
 
     python predict.py --model=runs/sst-2 "A fine film." "Two hours of nothing."
     python predict.py --model=albert_base_v2 --task=fill_mask "Say [MASK]."
@@ -15,7 +15,7 @@ TAKES_ARGUMENTS = True
 
 
 def main(config: PredictSettings, options: AnswerSettings, texts: list[str]) -> None:
-    """Answers."""
+    """Predicts on texts, or on the rows of the input file."""
     from albert_tf.serve import predict
 
     predict.run(config, options, texts)

@@ -1,4 +1,4 @@
-r"""Pretrains ALBERT on records of create_pretraining_data.py.
+r"""Pretrains ALBERT on the records of create_pretraining_data.py.
 
     python run_pretraining.py --albert_config_file=albert_config.json \
         --input_file='records/train.tfrecord*' --output_dir=run \

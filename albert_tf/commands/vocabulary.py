@@ -3,7 +3,7 @@ r"""Trains a SentencePiece vocabulary on text of any language.
     python train_sentencepiece.py --input_file='corpus/*.txt' \
         --model_prefix=vocab/30k --vocab_size=30000
 
-docs/pretraining_data.md explains the input.
+docs/pretraining_data.md explains the format of the text.
 """
 
 import signal
@@ -15,7 +15,7 @@ SETTINGS = (vocabulary.VocabularySettings,)
 
 def main(settings: vocabulary.VocabularySettings) -> None:
     """Trains, and prints the path of the vocabulary."""
-    # While SentencePiece trains, Python cannot handle signals.
+    # Python handles no signals while SentencePiece trains; by default they end it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     vocabulary.train_files(settings)
