@@ -1,10 +1,12 @@
-"""Times a pretraining step on one accelerator: Keras on JAX, beside Hugging Face.
+"""Times a pretraining step on one accelerator: this package on JAX, and Hugging Face.
 
-Forward, backward and AdamW update in bfloat16 under one `jit`, on a batch of random
-tokens; Hugging Face's model is compiled by PyTorch, with its fused attention. The share
-of the peak counts the matrix products that a step needs, the vocabulary's only at the
-masked tokens; the peak is that of a product of two matrices of 8192 rows and columns,
-measured beside it. Each program runs in a process of its own.
+A step is the forward pass, the backward pass and the AdamW update, in bfloat16, on a
+batch of random tokens. This package runs it under one `jit`. PyTorch compiles Hugging
+Face's model with fused attention. Each program runs in a process of its own.
+
+The fraction of the peak counts the matrix products that a step needs; it counts the
+product with the vocabulary only at masked tokens. The peak is the speed of a product of
+two matrices of 8192 rows and columns, measured in the same run.
 
     python benchmarks/accelerator.py
     python benchmarks/accelerator.py --model=albert_xxlarge_v2 --shapes=32x128,8x512
@@ -28,7 +30,7 @@ from common import (
 
 
 def albert_tf(batch, folder):
-    """This package, on JAX."""
+    """Returns a step of this package, on JAX."""
     import jax
     import keras
 
@@ -63,7 +65,7 @@ def albert_tf(batch, folder):
 
 
 def peak(batch, folder, size=8192):
-    """Ten products of matrices, on JAX."""
+    """Returns a function that computes ten products of matrices, on JAX."""
     import jax
 
     keys = jax.random.split(jax.random.key(0))
@@ -79,16 +81,16 @@ def peak(batch, folder, size=8192):
 
 
 def huggingface(batch, folder):
-    """Hugging Face's model, compiled, with PyTorch's fused attention."""
+    """Returns a step of Hugging Face's model, compiled, with fused attention."""
     return pretraining_step.huggingface_compiled_step(batch, "bfloat16", folder)
 
 
 def main():
-    """Prints the tokens a second of every shape and program."""
+    """Prints the tokens per second of each shape and program."""
     parser = make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="256x128,64x512", help="batch x length")
-    parser.add_argument("--peak", type=float, help="FLOP a second, if not measured")
+    parser.add_argument("--peak", type=float, help="FLOP per second; not measured then")
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
     os.environ["KERAS_BACKEND"] = "jax"
@@ -109,8 +111,8 @@ def main():
         for program, seconds in results.items():
             flop = pretraining_step.flop_per_token(config, length, "albert" in program)
             speed = rows * length / seconds
-            share = speed * flop / best
-            print(f"  {program:12}{speed:12,.0f} tokens/s {share:6.1%} of the peak")
+            part = speed * flop / best
+            print(f"  {program:12}{speed:12,.0f} tokens/s {part:6.1%} of the peak")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Common functions of the benchmarks: programs take turns, each in its own process."""
+"""Common functions of the benchmarks, which run programs alternately."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 GIB = 1 << 30
 # Keras's names of precisions.
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-# Our names of Hugging Face's inputs.
+# Names of this package, by Hugging Face's names of the same inputs.
 INPUTS = {
     "input_ids": "input_ids",
     "attention_mask": "input_mask",
@@ -24,7 +24,14 @@ INPUTS = {
 
 
 class Usage(NamedTuple):
-    """Output and use of a command; memory is the peak of its process in bytes."""
+    """The output of a command and the resources that it used.
+
+    Attributes:
+        lines: lines of standard output and standard error.
+        seconds: wall-clock time.
+        processor: processor time in seconds.
+        memory: peak memory of the process in bytes.
+    """
 
     lines: list[str]
     seconds: float
@@ -33,7 +40,7 @@ class Usage(NamedTuple):
 
 
 def make_parser(text: str | None) -> argparse.ArgumentParser:
-    """Returns a parser of the flags that the benchmarks share."""
+    """Returns a parser with the common flags; its text is the first line of `text`."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="turns of each program")
     parser.add_argument(
@@ -76,10 +83,17 @@ def run_command(command: Sequence[Any]) -> Usage:
 def run_in_turns(
     args: argparse.Namespace, programs: Sequence[str], folder: Path, *flags: str
 ) -> dict[str, list[float]]:
-    """Runs each program of this file once a round, `--program=NAME --folder=FOLDER`.
+    """Runs each program of a benchmark once per round, each time in a new process.
 
-    The programs whose names begin with "huggingface" run in `--peer_python`. A program
-    that fails is left out.
+    The process is the benchmark with `--program=NAME --folder=FOLDER`. Programs whose
+    names begin with "huggingface" run in `--peer_python`. A program that fails is left
+    out.
+
+    Args:
+        args: the flags of the benchmark.
+        programs: the names of the programs.
+        folder: the folder with their input.
+        *flags: further flags for the process.
 
     Returns:
         {program: the medians of the numbers in the last line of its output}.
@@ -104,7 +118,7 @@ def run_in_turns(
 
 
 def time_calls(call: Callable[[], Any], count: int) -> float:
-    """Returns the median seconds of a call, after two that are not timed."""
+    """Returns the median seconds of a call; two calls before are not timed."""
     seconds = []
     for i in range(count + 2):
         begin = time.perf_counter()
@@ -115,13 +129,13 @@ def time_calls(call: Callable[[], Any], count: int) -> float:
 
 
 def random_batch(config: Mapping[str, Any], rows: int, length: int, picks=0.15):
-    """Returns a full batch of random tokens, as numpy arrays.
+    """Returns a batch of random tokens without padding, as numpy arrays.
 
     Args:
-        config: of the model.
+        config: the model's config as a dict.
         rows: number of sequences.
-        length: tokens of each.
-        picks: share of the tokens to predict.
+        length: number of tokens per sequence.
+        picks: fraction of the tokens to predict.
     """
     import numpy as np
 
@@ -140,7 +154,12 @@ def random_batch(config: Mapping[str, Any], rows: int, length: int, picks=0.15):
 
 
 def write_config(folder: Path, model: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Writes a model's config.json, without dropout; returns its values."""
+    """Writes the config.json of a model, without dropout; returns its values.
+
+    Args:
+        folder: the folder to write to.
+        model: a published name, a file, or the values.
+    """
     from albert_tf import AlbertConfig
 
     values = AlbertConfig.find(model).to_dict() if isinstance(model, str) else {**model}
@@ -150,12 +169,18 @@ def write_config(folder: Path, model: str | Mapping[str, Any]) -> dict[str, Any]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Reads what `write_config` wrote."""
+    """Returns the values that `write_config` wrote."""
     return json.loads((folder / "config.json").read_text())
 
 
 def huggingface_model(folder: Path, name: str, **changes: Any) -> Any:
-    """Returns a model of Hugging Face's with the configuration of `write_config`."""
+    """Returns a Hugging Face model with the config of `write_config`.
+
+    Args:
+        folder: the folder of the config.
+        name: the class.
+        **changes: values that replace those of the config.
+    """
     import transformers
 
     values = read_config(folder) | {"hidden_act": "gelu_new"} | changes
@@ -164,7 +189,7 @@ def huggingface_model(folder: Path, name: str, **changes: Any) -> Any:
 
 
 def huggingface_columns(batch):
-    """Returns a batch by Hugging Face's names, int64 arrays."""
+    """Returns a batch with Hugging Face's names, as int64 arrays."""
     import numpy as np
 
     labels = np.full(batch["input_ids"].shape, -100)
@@ -176,9 +201,9 @@ def huggingface_columns(batch):
 
 
 def read_seconds_per_row(run: Path) -> float:
-    """Returns the seconds for an example that a run logged, saves included.
+    """Returns the seconds per example that a run has logged, including saves.
 
-    The first two lines are left out: compilation is in the first.
+    The first two lines are left out, because the first includes compilation.
     """
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     speeds = [

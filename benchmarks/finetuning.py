@@ -1,8 +1,8 @@
-"""Times fine-tuning and prediction on a GLUE task, side by side with Hugging Face.
+"""Compares fine-tuning and prediction on a GLUE task with Hugging Face.
 
-ALBERT-base with random weights; every program gets the same ids of the same examples.
-This package pads batches of like length; Hugging Face pads random batches to their
-longest example (dynamic padding, its Trainer's default).
+The model is ALBERT-base with random weights. Both programs get the same token ids. This
+package makes batches of examples of similar length. Hugging Face makes random batches
+and pads them to their longest example (dynamic padding, the default of its Trainer).
 
     python benchmarks/finetuning.py --data_dir=glue --task_name=mrpc \
         --spm_model_file=30k-clean.model
@@ -24,7 +24,7 @@ from common import (
 
 
 def prepare(args, folder):
-    """Writes the model's configuration and the ids of some examples."""
+    """Writes the model's config and the token ids of random examples."""
     import numpy as np
 
     from albert_tf.tasks import catalogue
@@ -38,22 +38,29 @@ def prepare(args, folder):
     rows = [rows[i] for i in chosen]
     first = [row.text_a for row in rows]
     second = [row.text_b for row in rows if row.text_b is not None] or None
-    made = inputs.encode(tokenizer, first, second, args.max_seq_length)
-    every, length = range(len(made)), int(made.lengths.max())
-    arrays: dict = inputs.pad(made, every, length, tokenizer.pad_id)
-    np.savez(folder / "examples.npz", lengths=made.lengths, **arrays)
+    encoded = inputs.encode(tokenizer, first, second, args.max_seq_length)
+    indices, length = range(len(encoded)), int(encoded.lengths.max())
+    arrays: dict = inputs.pad(encoded, indices, length, tokenizer.pad_id)
+    np.savez(folder / "examples.npz", lengths=encoded.lengths, **arrays)
 
 
 def load(folder):
-    """Returns the examples' arrays and lengths."""
+    """Returns the arrays and the lengths that `prepare` wrote."""
     import numpy as np
 
     arrays = dict(np.load(folder / "examples.npz"))
     return arrays, arrays.pop("lengths")
 
 
-def epochs(args, lengths, call, by_length):
-    """Returns the seconds for an example in the last of three epochs."""
+def time_epoch(args, lengths, call, by_length):
+    """Returns the seconds per example in the third of three epochs.
+
+    Args:
+        args: the flags.
+        lengths: number of tokens of each example.
+        call: a function that processes a batch: indices of examples, padded length.
+        by_length: whether batches have examples of similar length, or random ones.
+    """
     import numpy as np
 
     random = np.random.default_rng(1)
@@ -69,7 +76,7 @@ def epochs(args, lengths, call, by_length):
 
 
 def albert_tf(args):
-    """This package's model, in batches of like length."""
+    """Times this package's classifier, in batches of similar length."""
     import keras
     import tensorflow as tf
 
@@ -82,14 +89,14 @@ def albert_tf(args):
     model = models.AlbertClassifier(config, 2)
     optimizer = optimizers.AdamW(5e-5)
     optimizer.build(model.trainable_variables)
-    trains = args.work == "train"
+    is_training = args.work == "train"
 
     @tf.function(reduce_retracing=True)
     def step(batch, labels):
         with tf.GradientTape() as tape:
-            logits = model(batch, training=trains)["logits"]
+            logits = model(batch, training=is_training)["logits"]
             loss = tf.reduce_mean(heads.classification_loss(logits, labels))
-        if trains:
+        if is_training:
             variables = model.trainable_variables
             gradients = tape.gradient(loss, [v.value for v in variables])
             optimizer.apply(gradients, variables)
@@ -99,17 +106,17 @@ def albert_tf(args):
         batch = {k: tf.constant(v[rows, :length]) for k, v in arrays.items()}
         float(step(batch, tf.zeros(len(rows), tf.int32)))
 
-    return epochs(args, lengths, call, by_length=True)
+    return time_epoch(args, lengths, call, by_length=True)
 
 
 def huggingface(args):
-    """Hugging Face's classifier in a plain loop."""
+    """Times Hugging Face's classifier, in a plain loop."""
     import torch
 
     arrays, lengths = load(args.folder)
-    trains = args.work == "train"
+    is_training = args.work == "train"
     model = huggingface_model(args.folder, "AlbertForSequenceClassification")
-    model.train(trains)
+    model.train(is_training)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01)
 
     def call(rows, length):
@@ -120,18 +127,18 @@ def huggingface(args):
         labels = torch.zeros(len(rows), dtype=torch.long)
         with torch.autocast("cpu", torch.bfloat16, args.precision == "bfloat16"):
             loss = model(**batch, labels=labels).loss
-        if trains:
+        if is_training:
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
 
-    with torch.set_grad_enabled(trains):
-        return epochs(args, lengths, call, by_length=False)
+    with torch.set_grad_enabled(is_training):
+        return time_epoch(args, lengths, call, by_length=False)
 
 
 def main():
-    """Lets the programs take turns."""
+    """Runs the programs alternately and prints their speeds."""
     parser = make_parser(__doc__)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--task_name", default="mrpc")

@@ -1,8 +1,8 @@
-r"""Measures how time, memory and disk grow with the model, the text and the rows.
+r"""Measures how time and memory grow with the model, the text and the rows.
 
-Each point is a run of a whole command in a process of its own, in float32 on made-up
-rows. The exponent after a value is that of its growth with the size since the row
-before: 1 is linear. The first step includes the building of the graph.
+Each point is one run of a whole command, in float32, on generated data. The number in
+parentheses after a value is the exponent of its growth since the row above; 1 is
+linear. The first step includes building the graph.
 
     python benchmarks/growth.py --axes=layers,length
     python benchmarks/growth.py --axes=text,lines,rows \
@@ -41,10 +41,10 @@ TINY = {
 
 
 def main():
-    """Measures the points of the axes, one after the other."""
+    """Measures the points of each axis and prints them."""
     parser = make_parser(__doc__)
     parser.add_argument("--axes", default="layers,length,rows_of_a_step,vocabulary")
-    parser.add_argument("--most", type=float, default=math.inf, help="size to measure")
+    parser.add_argument("--most", type=float, default=math.inf, help="maximum size")
     parser.add_argument("--input_file", help="text, for the axis text")
     parser.add_argument("--spm_model_file", help="30,000 tokens: text, lines and rows")
     args = parser.parse_args()
@@ -71,7 +71,7 @@ def main():
 
 
 def step(args, folder, model, rows, length):
-    """Pretrains for four steps."""
+    """Pretrains for four steps; returns times and peak memory."""
     write_records(folder, write_config(folder, model), length)
     used = run_command(
         build_command(folder, rows, "--num_train_steps=4", "--log_steps=1")
@@ -88,7 +88,7 @@ def step(args, folder, model, rows, length):
 
 
 def text(args, folder, copies):
-    """Makes records of copies of the text, each used once."""
+    """Makes records from copies of the text; uses each document once."""
     for i in range(copies):
         shutil.copy(args.input_file, folder / f"text-{i:03}.txt")
     command = [
@@ -100,7 +100,7 @@ def text(args, folder, copies):
 
 
 def lines(args, folder, count):
-    """Answers lines with a tiny classifier."""
+    """Predicts on lines of text with a tiny classifier."""
     rows(args, folder, 64)
     with open(folder / "lines.txt", "w") as output:
         output.writelines(f"{text}\n" for text, _ in _texts(count))
@@ -118,7 +118,7 @@ def _usage(used):
 
 
 def rows(args, folder, count):
-    """Trains a tiny classifier for a step, and evaluates rows of a table."""
+    """Trains a tiny classifier for one step, and evaluates it on rows of a table."""
     write_config(folder, TINY)
     for name, number in (("train", 64), ("dev", count)):
         with open(folder / f"{name}.csv", "w") as output:
@@ -140,7 +140,7 @@ def _texts(count):
         yield f"Line {i} has about a dozen words that say so", "yn"[i % 2]
 
 
-# For each axis the function that measures it, and its points by their size.
+# For each axis: the function that measures a point, and {size: its arguments}.
 AXES: dict[str, tuple[Callable, dict]] = {
     "layers": (
         step,

@@ -1,19 +1,22 @@
-"""Measures how fast a classifier answers, beside Hugging Face.
+"""Compares the speed of a classifier's predictions with Hugging Face.
 
     python benchmarks/inference.py --input_file=sentences.txt --spm_model_file=30k.model
     python benchmarks/inference.py ... --num_layers=2 --rounds=1 --shapes=1x16,8x32
 
-Every program has the same random weights, the same token ids and the same number of
-threads, shows that its first answers are the same, warms up, and takes its turns in a
-process of its own. Measured are batches in which every text has the same length, and
-the sentences of the file in batches of like length.
+All programs have the same random weights, the same token ids and the same number of
+threads. They run alternately, each in a process of its own. Each program first checks
+that its outputs agree with Keras's, and runs two calls that are not timed. The timed
+batches have texts of one length, or sentences of the file, sorted by length.
 
-`savedmodel` and `predict` start from text; `predict` also sorts it. All others get
-finished arrays of ids, sorted and padded beforehand. int8 is weights in 8 bits, Hugging
-Face's by ONNX Runtime's `quantize_dynamic` after its `quant_pre_process`; its answers
-are only known to be near. Ours compute the last layer for the first token alone, so
-that few layers (--num_layers) flatter them. On a machine with other work, compare with
---num_threads=1. ONNX files of Hugging Face's model come from `torch.onnx.export`.
+The programs `savedmodel` and `predict` start from text, and `predict` also sorts it.
+All others get arrays of ids that are already sorted and padded. In programs with
+`int8`, weights have 8 bits. Hugging Face's model is converted to ONNX with
+`torch.onnx.export` and quantized with ONNX Runtime's `quant_pre_process` and
+`quantize_dynamic`.
+
+This package computes the last layer only for the first token. So a model with few
+layers (--num_layers) makes it look faster than it is. On a busy machine, use
+--num_threads=1.
 """
 
 import json
@@ -29,12 +32,12 @@ PROGRAMS = (
     *("huggingface", "huggingface_onnx", "huggingface_onnx_int8"),
 )
 LABELS = ["a", "b"]
-# How far logits may be from Keras's; in 8 bits.
+# Maximum difference of logits from Keras's: in float32, and with int8 weights.
 BOUND, BOUND_INT8 = 2e-5, 0.2
 
 
 def prepare(args, folder):
-    """Writes the cases, the model in every form, and some answers of it by Keras."""
+    """Writes the texts, the model in each format, and some of its logits by Keras."""
     import keras
     import numpy as np
 
@@ -66,9 +69,9 @@ def prepare(args, folder):
     (folder / "cases.json").write_text(json.dumps(cases))
     for case, batches in cases.items():
         for i, batch in enumerate(batches):
-            made = inputs.encode(tokenizer, batch, None, longest)
-            every, length = range(len(made)), int(made.lengths.max())
-            arrays: dict = inputs.pad(made, every, length, tokenizer.pad_id)
+            encoded = inputs.encode(tokenizer, batch, None, longest)
+            indices, length = range(len(encoded)), int(encoded.lengths.max())
+            arrays: dict = inputs.pad(encoded, indices, length, tokenizer.pad_id)
             np.savez(folder / f"{case}-{i}.npz", **arrays)
     keras.utils.set_random_seed(1)
     config = AlbertConfig.find(str(folder / "config.json"))
@@ -92,7 +95,7 @@ def prepare(args, folder):
 
 
 def savedmodel(args):
-    """Our SavedModel, which reads text; gives probabilities."""
+    """Loads this package's SavedModel, from texts to probabilities."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
@@ -102,7 +105,7 @@ def savedmodel(args):
 
 
 def predict(args):
-    """Our pipeline in Python, from text; gives probabilities."""
+    """Loads this package's pipeline in Python, from texts to probabilities."""
     import numpy as np
 
     from albert_tf.serve import predict
@@ -119,7 +122,7 @@ def predict(args):
 
 
 def exported(args):
-    """Our LiteRT or ONNX file."""
+    """Loads this package's LiteRT or ONNX file, from ids to logits."""
     from albert_tf.serve import runtimes
 
     [path] = args.folder.glob(f"{args.program}.*")
@@ -136,22 +139,22 @@ def _huggingface(args):
 
 
 def huggingface(args):
-    """Hugging Face's model in PyTorch."""
+    """Loads Hugging Face's model in PyTorch, from ids to logits."""
     import torch
 
     torch.set_num_threads(args.num_threads)
     model = _huggingface(args)
 
     def run(texts, ids):
-        given = {n: torch.from_numpy(ids[own]).long() for n, own in INPUTS.items()}
+        batch = {n: torch.from_numpy(ids[own]).long() for n, own in INPUTS.items()}
         with torch.inference_mode():
-            return model(**given).logits.numpy()
+            return model(**batch).logits.numpy()
 
     return run
 
 
 def huggingface_onnx(args):
-    """Hugging Face's model in ONNX Runtime, in 8 bits with a scale for each channel."""
+    """Loads Hugging Face's model in ONNX Runtime; int8 has one scale per channel."""
     import onnxruntime
     import torch
 
@@ -170,7 +173,7 @@ def huggingface_onnx(args):
         from onnxruntime import quantization
         from onnxruntime.quantization import shape_inference
 
-        # Without it the kernels of the layers after the first stay in float32.
+        # Otherwise the kernels of all layers after the first remain in float32.
         shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
         quantization.quantize_dynamic(path, path, per_channel=True)
     options = onnxruntime.SessionOptions()
@@ -180,14 +183,14 @@ def huggingface_onnx(args):
     )
 
     def run(texts, ids):
-        given = {name: ids[own].astype("int64") for name, own in INPUTS.items()}
-        return session.run(["logits"], given)[0]
+        batch = {name: ids[own].astype("int64") for name, own in INPUTS.items()}
+        return session.run(["logits"], batch)[0]
 
     return run
 
 
-def take_part(args):
-    """Checks the program's answers; prints its seconds for each case."""
+def time_program(args):
+    """Checks the outputs of one program, and prints its seconds for each case."""
     import numpy as np
 
     if args.program in ("savedmodel", "predict", "predict_onnx"):
@@ -225,12 +228,12 @@ def take_part(args):
 
 
 def main():
-    """Prepares the models, lets the programs take turns, and prints the tables."""
+    """Prepares the models, runs the programs alternately, and prints the speeds."""
     parser = make_parser(__doc__)
-    parser.add_argument("--input_file", required=True, help="sentences, one a line")
+    parser.add_argument("--input_file", required=True, help="one sentence per line")
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--model", default="albert_base_v2")
-    parser.add_argument("--num_layers", type=int, help="by default the model's")
+    parser.add_argument("--num_layers", type=int, help="default: the model's")
     parser.add_argument("--shapes", default="1x16,1x128,1x512,8x128")
     parser.add_argument("--sentences", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=16)
@@ -238,7 +241,7 @@ def main():
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     args = parser.parse_args()
     if args.program:
-        take_part(args)
+        time_program(args)
         return
     with tempfile.TemporaryDirectory() as name:
         prepare(args, Path(name))

@@ -1,11 +1,11 @@
-"""Measures the pretraining data generator: speed, scaling, memory.
+"""Measures speed, scaling and memory of the pretraining data generator.
 
     python benchmarks/pretraining_data.py \
         --input_file=corpus.txt --spm_model_file=30k-clean.model
 
-Every run is a process of its own with the generator's default settings (length 512, 40
-duplicates) unless the table says otherwise. Tokens are those of the records, [CLS] and
-[SEP] counted, padding not. Memory is the peak of the largest process. Run it on a quiet
+Each run is a process of its own with the default flags (length 512, 40 duplicates),
+except those in the table. Tokens are counted in the records, with [CLS] and [SEP] and
+without padding. Memory is the peak of the largest process. Run the benchmark on an idle
 machine with 150 bytes of free disk for each byte of text.
 """
 
@@ -18,9 +18,9 @@ from common import GIB, ROOT, make_parser, run_command
 
 
 def main():
-    """Prints a table of runs."""
+    """Runs the generator in several settings, and prints a table."""
     parser = make_parser(__doc__)
-    parser.add_argument("--input_file", required=True, help="a sentence a line")
+    parser.add_argument("--input_file", required=True, help="one sentence per line")
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--megabytes", default="10,20,40", help="of the text to use")
     parser.add_argument("--dupe_factors", default="1,10,40")

@@ -1,8 +1,9 @@
-"""Times whole pretraining runs: reading records, steps, lines, checkpoints.
+"""Times whole pretraining runs: input, steps, log lines and checkpoints.
 
-This package's command and Hugging Face's Trainer take turns, each with the same model,
-AdamW, and the same records of random tokens. Both write a line and a checkpoint after
-each tenth of the steps; the start and the first two lines are not counted.
+This package's command and Hugging Face's Trainer run alternately. Both have the same
+model, AdamW, and the same records of random tokens. Both write a log line and a
+checkpoint after each tenth of the steps. The time before the second line is not
+counted.
 
     python benchmarks/pretraining_run.py
     python benchmarks/pretraining_run.py --shapes=2x512 --precision=bfloat16 --rounds=5
@@ -33,7 +34,7 @@ ROWS = 512
 
 
 def write_records(folder, config, length, picks=0.15):
-    """Writes records of random tokens, and nothing about them."""
+    """Writes records of random tokens, without a description."""
     from albert_tf.data import records
 
     batch = random_batch(config, ROWS, length, picks)
@@ -46,7 +47,7 @@ def write_records(folder, config, length, picks=0.15):
 
 
 def build_command(folder, rows, *flags):
-    """Returns the whole command, on what `write_records` and `write_config` wrote."""
+    """Returns a pretraining command on the files of `write_records`, `write_config`."""
     return [
         *(sys.executable, ROOT / "run_pretraining.py", "--optimizer=adamw"),
         *(f"--input_file={folder}/train.tfrecord", f"--train_batch_size={rows}"),
@@ -56,11 +57,11 @@ def build_command(folder, rows, *flags):
 
 
 def albert_tf(args, rows, length):
-    """Returns the seconds for an example of this package's command."""
-    every = max(1, args.steps // 10)
+    """Returns the seconds per example of this package's command."""
+    interval = max(1, args.steps // 10)
     flags = [
         *(f"--num_train_steps={args.steps}", f"--precision={args.precision}"),
-        *(f"--log_steps={every}", f"--save_checkpoints_steps={every}"),
+        *(f"--log_steps={interval}", f"--save_checkpoints_steps={interval}"),
     ]
     run_command(build_command(args.folder, rows, *flags))
     seconds = read_seconds_per_row(args.folder / "run")
@@ -69,14 +70,14 @@ def albert_tf(args, rows, length):
 
 
 def huggingface(args, rows, length):
-    """Returns the seconds for an example of the Trainer; its data are in memory."""
+    """Returns the seconds per example of the Trainer, whose data is in memory."""
     import torch
     import transformers
 
     batch = random_batch(read_config(args.folder), ROWS, length)
     columns = {k: torch.tensor(v) for k, v in huggingface_columns(batch).items()}
     data = [{name: column[i] for name, column in columns.items()} for i in range(ROWS)]
-    every, times = max(1, args.steps // 10), []
+    interval, times = max(1, args.steps // 10), []
 
     class Callback(transformers.TrainerCallback):
         def on_log(self, args, state, control, **kwargs):
@@ -90,9 +91,9 @@ def huggingface(args, rows, length):
         max_steps=args.steps,
         bf16=args.precision == "bfloat16",
         use_cpu=True,
-        save_steps=every,
+        save_steps=interval,
         save_total_limit=5,
-        logging_steps=every,
+        logging_steps=interval,
         report_to=[],
         disable_tqdm=True,
     )
@@ -108,7 +109,7 @@ def huggingface(args, rows, length):
 
 
 def main():
-    """Lets the programs take turns for each shape, and prints their speeds."""
+    """Runs the programs alternately for each shape, and prints their speeds."""
     parser = make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,32x128", help="batch x length")

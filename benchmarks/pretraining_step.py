@@ -1,8 +1,9 @@
-"""Times one pretraining step, side by side with other programs, and its memory.
+"""Compares the time and memory of a pretraining step with other programs.
 
-A step is forward, backward and AdamW update, with the masked LM loss on 15 % of the
-tokens and, where the program has one, the sentence loss. Each program runs in a process
-of its own; they take turns. The share of the peak is that of matrix products alone.
+A step is the forward pass, the backward pass and the AdamW update. It has the masked LM
+loss on 15 % of the tokens, and the sentence loss if the program has one. The programs
+run alternately, each in a process of its own. The fraction of the peak counts only
+matrix products.
 
     python benchmarks/pretraining_step.py
     python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=1
@@ -31,15 +32,15 @@ PEAK_FLOP = 20 * 2 * 1024 * 768 * 3072
 
 
 def flop_per_token(config, length, picks):
-    """Operations of forward and backward for one token.
+    """Returns the operations of the forward and backward pass for one token.
 
-    A matrix product costs two operations for each weight forward and four backward.
+    A matrix product needs two operations per weight forward, and four backward.
 
     Args:
-        config: of the model.
-        length: tokens of a sequence.
+        config: the model's config as a dict.
+        length: number of tokens per sequence.
         picks: whether the last layer computes only the positions that a loss reads, as
-            ours does. Its keys and values are those of all.
+            in this package. Keys and values are computed for all positions.
     """
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     layers, embedding = config["num_hidden_layers"], config["embedding_size"]
@@ -52,7 +53,7 @@ def flop_per_token(config, length, picks):
 
 
 def albert_tf_loss(model, batch):
-    """Returns the sum of both losses of this package's model."""
+    """Returns the sum of the two losses of this package's model."""
     from keras import ops
 
     from albert_tf.model import heads
@@ -67,7 +68,7 @@ def albert_tf_loss(model, batch):
 
 
 def albert_tf_step(batch, precision, folder):
-    """This package."""
+    """Returns a step of this package."""
     import keras
     import tensorflow as tf
 
@@ -91,7 +92,10 @@ def albert_tf_step(batch, precision, folder):
 
 
 def kerashub_step(batch, precision, folder):
-    """KerasHub's masked LM (it has no sentence head), without XLA: faster on CPU."""
+    """Returns a step of KerasHub's masked LM, without XLA, which is slower on CPUs.
+
+    KerasHub has no sentence head.
+    """
     import keras
     import keras_hub
 
@@ -122,7 +126,7 @@ def kerashub_step(batch, precision, folder):
 
 
 def huggingface_step(batch, precision, folder, compiled=False):
-    """Hugging Face's PyTorch model with both heads, in autocast for bfloat16."""
+    """Returns a step of Hugging Face's PyTorch model with both heads."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -131,7 +135,7 @@ def huggingface_step(batch, precision, folder, compiled=False):
     inputs = {
         name: torch.tensor(column, device=device)
         for name, column in huggingface_columns(batch).items()
-        if name != "attention_mask"  # all ones, which would rule out fused attention
+        if name != "attention_mask"  # all ones; it would prevent fused attention
     }
     forward = torch.compile(model) if compiled else model
 
@@ -150,7 +154,7 @@ huggingface_compiled_step = functools.partial(huggingface_step, compiled=True)
 
 
 def peak_step(batch, precision, folder):
-    """The fastest of ALBERT-base's matrix products, for the share of the peak."""
+    """Returns a function with ALBERT-base's fastest matrix products, for the peak."""
     import tensorflow as tf
 
     a = tf.cast(tf.random.normal((1024, 768)), precision)
@@ -168,7 +172,7 @@ def peak_step(batch, precision, folder):
 
 
 def report(numbers, args, shape, precision, config):
-    """Prints tokens/s, the share of the peak, our speed over each peer's, and GiB."""
+    """Prints speed, fraction of the peak, speedup of this package, and memory."""
     rows, length = map(int, shape.split("x"))
     peak = PEAK_FLOP / numbers.pop("peak")[0]
     print(f"{args.model}, {shape}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
@@ -183,10 +187,10 @@ def report(numbers, args, shape, precision, config):
 
 
 def main():
-    """Runs every shape and precision asked for."""
+    """Runs the programs alternately for each shape and precision."""
     parser = make_parser(__doc__)
     parser.add_argument("--programs", default=",".join(PROGRAMS))
-    parser.add_argument("--model", default="albert_base_v2", help="its name")
+    parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,2x512", help="batch x length")
     parser.add_argument("--precisions", default="float32,bfloat16")
     parser.add_argument("--steps", type=int, default=5, help="in each turn")

@@ -1,4 +1,4 @@
-"""What the tests of the model share."""
+"""Fixtures that test files share."""
 
 import dataclasses
 import gc
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import albert_tf  # noqa: F401 (before TensorFlow, as the scripts do)
 
-# Most of what XLA compiles runs once. LLVM need not optimize it, nor MLIR fuse it.
+# Most functions that XLA compiles run once, so optimization and fusion cost more time.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
@@ -41,30 +41,30 @@ from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.text import tokenization
 from albert_tf.train import curves
 
-# Of one pixel.
+# A picture of one pixel.
 NO_PICTURE = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
 
 
-# Shells start what runs in the background deaf to Ctrl-C, and children inherit that.
+# Shells start background processes with Ctrl-C ignored, and child processes inherit it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():
-    """Spares the garbage collector what was imported: a twentieth of all seconds."""
+    """Hides imported objects from garbage collection, which saves 5 % of the time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def data():
-    """The folder of recorded outputs; its README says where they come from."""
+    """The folder of recorded outputs; its README describes their origin."""
     return DATA
 
 
 @pytest.fixture(scope="session")
 def processes():
-    """Starts processes that have imported what scripts import, so in no seconds."""
+    """Starts processes quickly, with the imports of the scripts already done."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [
@@ -73,7 +73,7 @@ def processes():
         ]
     )
     with pytest.MonkeyPatch.context() as environ:
-        # As `flags.run` sets it: TensorFlow reads it once, when it is imported.
+        # TensorFlow reads it when it is imported. `flags.run` sets the same value.
         environ.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
         forkserver.ensure_running()
     return context
@@ -83,8 +83,8 @@ def processes():
 def settings_of(monkeypatch):
     """Reads the command line of a script or a command without running it.
 
-    `settings_of("run_race.py", "--data_dir=x")` returns the settings in the order in
-    which the command `race` names them; a call without flags returns their classes.
+    `settings_of("run_race.py", "--data_dir=x")` returns the settings in the order of
+    `SETTINGS` of the command `race`. A call without flags returns their classes.
     """
     names = {script: name for name, script in commands.SCRIPTS.items()}
 
@@ -105,7 +105,7 @@ def settings_of(monkeypatch):
 
 @pytest.fixture
 def eagerly():
-    """Spares the building of graphs, which costs more than a few steps."""
+    """Runs functions eagerly, because building a graph takes longer than few steps."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -113,10 +113,10 @@ def eagerly():
 
 @pytest.fixture(scope="session", autouse=True)
 def draw():
-    """Spares the pictures of a run, which take longer than a few steps.
+    """Replaces the functions that draw, which take longer than a few training steps.
 
-    Processes of their own draw them, and so does what uses `draws`. These are the
-    functions.
+    The value is a pair of the original functions. They still run in other processes
+    and in tests with the fixture `draws`.
     """
     with pytest.MonkeyPatch.context() as patch:
         originals = curves.draw, confusion.draw
@@ -127,14 +127,14 @@ def draw():
 
 @pytest.fixture
 def draws(draw, monkeypatch):
-    """Lets a run draw its pictures."""
+    """Restores the functions that draw, see `draw`."""
     for module, function in zip((curves, confusion), draw, strict=True):
         monkeypatch.setattr(module, "draw", function)
 
 
 @pytest.fixture(scope="session")
 def fine_tune():
-    """Runs a family with the flags of its script; returns the log."""
+    """Fine-tunes a family of tasks with the flags of its script; returns the log."""
 
     def call(family, run_settings, flags, model, log=None):
         from albert_tf.train import ensembles
@@ -172,7 +172,7 @@ def golden():
 
 @pytest.fixture(scope="session")
 def snapshot():
-    """Returns the names and the bytes of all that is in a folder."""
+    """Returns {path: bytes} of all files in a folder; None for folders inside."""
 
     def take(folder):
         paths = sorted(Path(folder).rglob("*"))
@@ -183,19 +183,19 @@ def snapshot():
 
 @pytest.fixture(scope="session")
 def tiny():
-    """Makes a configuration in which no two sizes are equal (D is 4)."""
+    """Makes a config in which no two sizes are equal (D is 4)."""
     return helpers.tiny
 
 
 @pytest.fixture(scope="session")
 def tokenizer(data):
-    """Of 1,500 pieces; it lower-cases, and strips accents."""
+    """A tokenizer with 1,500 tokens, which lower-cases and removes accents."""
     return tokenization.SentencePieceTokenizer(str(data / "spm_small.model"))
 
 
 @pytest.fixture(scope="session")
 def new_model(data, tiny, tmp_path_factory):
-    """Makes the settings of a new model of one layer for `tokenizer`."""
+    """Makes the settings of a new one-layer model with the tokens of `tokenizer`."""
 
     def make(**changes):
         sizes = {"vocab_size": 1500, "num_hidden_layers": 1}
@@ -244,7 +244,7 @@ def arrays():
 
 
 class Server(urllib.request.BaseHandler):
-    """Answers instead of every server: `files` has what is at an address."""
+    """Answers requests to any server; `files` has the content of each address."""
 
     def __init__(self):
         self.files = {}
@@ -262,7 +262,7 @@ class Server(urllib.request.BaseHandler):
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
-    """Answers instead of every server; downloads go to `tmp_path / "home"`."""
+    """Answers requests to any server; downloads go to `tmp_path / "home"`."""
     server, opener = Server(), urllib.request.OpenerDirector()
     opener.add_handler(server)
     opener.add_handler(urllib.request.FileHandler())
@@ -296,25 +296,25 @@ def _torch(function, variables):
 
 @pytest.fixture(scope="session")
 def differentiate():
-    """Returns the gradients, numpy, of a scalar function of Keras variables.
+    """Returns the gradients of a scalar function of Keras variables, as numpy arrays.
 
-    A variable that the function does not depend on has a gradient of zeros.
+    If the function does not depend on a variable, its gradient is zeros.
     """
     backend = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
 
     def gradients(function, variables):
-        found = backend[keras.backend.backend()](function, variables)
+        values = backend[keras.backend.backend()](function, variables)
         return [
             np.zeros(variable.shape, "float32")
             if gradient is None
             else ops.convert_to_numpy(gradient)
-            for variable, gradient in zip(variables, found, strict=True)
+            for variable, gradient in zip(variables, values, strict=True)
         ]
 
     return gradients
 
 
-# tensorflow_hub asks an old part of setuptools for one function.
+# tensorflow_hub needs one function of pkg_resources, an old part of setuptools.
 _CLEAN_START = """
 import sys, types
 sys.modules["albert_tf"] = None  # its import fails
@@ -326,26 +326,26 @@ sys.modules.setdefault("pkg_resources", parse)
 
 @pytest.fixture(scope="session")
 def without_package():
-    """Runs Python code where this package cannot be imported; returns its output."""
+    """Runs code in a process that cannot import this package; returns its output."""
 
     def run(code, *arguments):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", _CLEAN_START + code, *map(str, arguments)],
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        assert process.returncode == 0, process.stderr[-3000:]
+        return process.stdout
 
     return run
 
 
 @pytest.fixture
 def write_checkpoint(tmp_path):
-    """Writes a TF1 checkpoint of a recording's weights, and returns its prefix.
+    """Writes the weights of a recording as a TF1 checkpoint; returns its prefix.
 
-    The recordings of the heads leave out the encoder's weights: those are the small
-    model's.
+    The recordings of heads do not contain the weights of the encoder. These come from
+    the recording of the small model.
     """
 
     def write(recorded, section=""):
@@ -364,10 +364,10 @@ def write_checkpoint(tmp_path):
 
 @pytest.fixture
 def assert_released_gradients(differentiate, tmp_path):
-    """Compares a loss's gradients with those of a recording, and their global norm.
+    """Compares gradients of a loss, and their global norm, with a recording.
 
-    The gradients are written in place of the model's weights, and the file says which
-    is which: it has the released names and layout.
+    The gradients replace the model's weights and are saved as a TF1 checkpoint, because
+    its tensors have the released names and layout.
     """
 
     def check(model, loss, recorded, section="", zeros=(), norm="global_norm_dense"):
@@ -385,7 +385,7 @@ def assert_released_gradients(differentiate, tmp_path):
         }
         assert expected.keys() <= ours.keys()
         for name, gradient in expected.items():
-            # What is 0 in exact arithmetic is noise, with no scale of its own.
+            # A gradient that is 0 in exact arithmetic is noise and has no scale.
             bound = 1e-6 if name.endswith(zeros) else 1e-4 * np.abs(gradient).max()
             assert np.abs(ours[name] - gradient).max() <= bound, name
         total = np.sqrt(sum(np.square(gradient).sum() for gradient in ours.values()))

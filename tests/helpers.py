@@ -1,4 +1,4 @@
-"""What tests share beside the fixtures of conftest.py."""
+"""Functions and paths that test files share."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SHARED = ROOT.parent / "shared"
 
 
 def tiny(**changes):
-    """Makes a configuration in which no two sizes are equal (D is 4)."""
+    """Makes a config in which no two sizes are equal (D is 4)."""
     sizes = {
         "vocab_size": 23,
         "embedding_size": 8,
@@ -31,14 +31,14 @@ def tiny(**changes):
 
 
 def refusal(call, *arguments, **options):
-    """Returns the message with which a call refuses what it is given."""
+    """Returns the message of the InputError that a call raises."""
     with pytest.raises(InputError) as refused:
         call(*arguments, **options)
     return str(refused.value)
 
 
 def contents(folder):
-    """Returns the bytes of each file of a folder by its name."""
+    """Returns {name: bytes} of the files in a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 

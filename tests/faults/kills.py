@@ -1,11 +1,11 @@
-"""Kills commands at random moments, and lets the same command finish what they began.
+"""Kills commands at random moments, and checks that the same command then completes.
 
     python tests/faults/kills.py --moments=200 --seed=1 --commands=corpus,pretrain
 
-After a chain of kills (`kill -9`, SIGTERM or SIGINT) the last run goes on to its end;
-its files are compared with those of an undisturbed run. Ends with 1 if a byte differs,
-or a command hangs, shows a traceback or leaves a process. Give it an unprivileged user
-and a TMPDIR.
+A command is killed several times in a row, with `kill -9`, SIGTERM or SIGINT. Then it
+runs to its end, and its files are compared with those of a run without kills. The exit
+status is 1 if a byte differs, or if a command hangs, shows a traceback or leaves a
+process. Run the program as an unprivileged user, with a TMPDIR.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests/fixtures"
 DATA = FIXTURES / "earlier_version"
 SIGNALS = [signal.SIGKILL] * 2 + [signal.SIGTERM, signal.SIGINT]
-# A signal that comes before Python has begun, or when all is done, is the system's.
+# -2, -15: the signal came before the handler was set, or after it was removed.
 STATUSES = {0, -9, 130, 143, -2, -15}
 LIMIT = 300.0  # seconds
 CONFIG = f"--albert_config_file={DATA}/albert_config.json"
@@ -35,7 +35,7 @@ TRAINING = (
     "--save_checkpoints_steps=3 --keep_checkpoint_max=1"
 )
 CONVERT = f"convert --input={DATA}/pretraining --output={{folder}}"
-# What follows `albert-tf`; each writes to the folder alone.
+# The arguments of `albert-tf`. Each command writes only to {folder}.
 COMMANDS = {
     "corpus": f"corpus --input_file={FIXTURES}/docs200.txt --max_seq_length=64 "
     f"--spm_model_file={FIXTURES}/spm_small.model --dupe_factor=300 --num_workers=2 "
@@ -59,20 +59,24 @@ COMMANDS = {
 
 
 def contents(folder):
-    """Returns what must be equal: logs have times, and what a kill repeats twice."""
-    found = {}
+    """Returns the contents that must be equal after kills.
+
+    Logs contain times, and a step that was repeated has two lines. So only losses are
+    taken from `metrics.jsonl`, and distinct blocks from `eval_results.txt`.
+    """
+    values = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.name == "metrics.jsonl":
             lines = map(json.loads, path.read_text().splitlines())
-            found[name] = {
+            values[name] = {
                 x["step"]: x.get("loss") for x in lines if x["kind"] == "eval"
             }
         elif path.name == "eval_results.txt":
-            found[name] = sorted(set(path.read_text().split("=" * 50 + "\n")))
+            values[name] = sorted(set(path.read_text().split("=" * 50 + "\n")))
         elif not (path.is_dir() or path.name == "run.json" or "tfevents" in path.name):
-            found[name] = None if path.suffix == ".png" else path.read_bytes()
-    return found
+            values[name] = None if path.suffix == ".png" else path.read_bytes()
+    return values
 
 
 def start(command, folder, log):
@@ -83,13 +87,13 @@ def start(command, folder, log):
         stderr=log,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         start_new_session=True,
-        # A shell starts what it runs in the background with INT ignored.
+        # Shells start background processes with SIGINT ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
-def finish(process, log):
-    """Waits for the end and that of the group; returns the status and a problem."""
+def wait(process, log):
+    """Waits until a process and its group end; returns the status and problems."""
     code, is_left = None, True
     try:
         code = process.wait(LIMIT)
@@ -111,30 +115,30 @@ def finish(process, log):
 
 
 def kill_at_moments(command, work, draw, moments):
-    """Kills a command in chains; returns its statuses and what was wrong."""
+    """Kills a command many times; returns the counts of its statuses, and problems."""
     statuses, problems = collections.Counter(), []
     with (work / "log").open("w+", errors="replace") as log:
         began = time.monotonic()
-        code, problems = finish(start(command, work / "undisturbed", log), log)
+        code, problems = wait(start(command, work / "undisturbed", log), log)
         assert code == 0, problems
-        whole, expected = time.monotonic() - began, contents(work / "undisturbed")
+        seconds, expected = time.monotonic() - began, contents(work / "undisturbed")
         folder = work / "killed"
         while statuses.total() < moments:
             shutil.rmtree(folder, ignore_errors=True)
             for _ in range(draw.randint(1, 5)):
                 process = start(command, folder, log)
-                time.sleep(draw.uniform(0.5, whole))
+                time.sleep(draw.uniform(0.5, seconds))
                 send = draw.choice([os.kill, os.killpg])
                 if process.poll() is None:
                     send(process.pid, draw.choice(SIGNALS))
-                code, found = finish(process, log)
+                code, new_problems = wait(process, log)
                 statuses[code] += 1
-                problems += found
-            code, found = finish(start(command, folder, log), log)
-            problems += found
-            made = contents(folder)
-            names = {*made, *expected}
-            differing = sorted(n for n in names if made.get(n) != expected.get(n))
+                problems += new_problems
+            code, new_problems = wait(start(command, folder, log), log)
+            problems += new_problems
+            values = contents(folder)
+            names = {*values, *expected}
+            differing = sorted(n for n in names if values.get(n) != expected.get(n))
             if code or differing:
                 problems.append(f"status {code}, differs: {differing}")
     return statuses, problems
@@ -146,7 +150,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--commands", default=",".join(COMMANDS))
     options = parser.parse_args()
-    titles, found = options.commands.split(","), 0
+    titles, count = options.commands.split(","), 0
     for title in titles:
         draw = random.Random(f"{options.seed} {title}")
         with tempfile.TemporaryDirectory() as work:
@@ -156,8 +160,8 @@ def main():
             )
         counts = ", ".join(f"{code} ({n})" for code, n in sorted(statuses.items()))
         print(f"{title}: {counts}; {len(problems)} problems", *problems, sep="\n")
-        found += len(problems)
-    sys.exit(1 if found else 0)
+        count += len(problems)
+    sys.exit(1 if count else 0)
 
 
 if __name__ == "__main__":
