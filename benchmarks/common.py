@@ -24,14 +24,7 @@ INPUTS = {
 
 
 class Usage(NamedTuple):
-    """The output of a command and the resources that it used.
-
-    Attributes:
-        lines: lines of standard output and standard error.
-        seconds: wall-clock time.
-        processor: processor time in seconds.
-        memory: peak memory of the process in bytes.
-    """
+    """Output of a command, times in seconds, and peak memory in bytes."""
 
     lines: list[str]
     seconds: float
@@ -88,12 +81,6 @@ def run_in_turns(
     The process is the benchmark with `--program=NAME --folder=FOLDER`. Programs whose
     names begin with "huggingface" run in `--peer_python`. A program that fails is left
     out.
-
-    Args:
-        args: the flags of the benchmark.
-        programs: the names of the programs.
-        folder: the folder with their input.
-        *flags: further flags for the process.
 
     Returns:
         {program: the medians of the numbers in the last line of its output}.
@@ -154,12 +141,7 @@ def random_batch(config: Mapping[str, Any], rows: int, length: int, picks=0.15):
 
 
 def write_config(folder: Path, model: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Writes the config.json of a model, without dropout; returns its values.
-
-    Args:
-        folder: the folder to write to.
-        model: a published name, a file, or the values.
-    """
+    """Writes the config.json of a model, without dropout; returns its values."""
     from albert_tf import AlbertConfig
 
     values = AlbertConfig.find(model).to_dict() if isinstance(model, str) else {**model}
@@ -174,13 +156,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def huggingface_model(folder: Path, name: str, **changes: Any) -> Any:
-    """Returns a Hugging Face model with the config of `write_config`.
-
-    Args:
-        folder: the folder of the config.
-        name: the class.
-        **changes: values that replace those of the config.
-    """
+    """Returns a Hugging Face model with the config of `write_config`."""
     import transformers
 
     values = read_config(folder) | {"hidden_act": "gelu_new"} | changes

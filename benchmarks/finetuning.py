@@ -53,14 +53,7 @@ def load(folder):
 
 
 def time_epoch(args, lengths, call, by_length):
-    """Returns the seconds per example in the third of three epochs.
-
-    Args:
-        args: the flags.
-        lengths: number of tokens of each example.
-        call: a function that processes a batch: indices of examples, padded length.
-        by_length: whether batches have examples of similar length, or random ones.
-    """
+    """Returns the seconds per example in the third of three epochs."""
     import numpy as np
 
     random = np.random.default_rng(1)

@@ -92,10 +92,7 @@ def albert_tf_step(batch, precision, folder):
 
 
 def kerashub_step(batch, precision, folder):
-    """Returns a step of KerasHub's masked LM, without XLA, which is slower on CPUs.
-
-    KerasHub has no sentence head.
-    """
+    """Returns a step of KerasHub's masked LM, without XLA, which is slower on CPUs."""
     import keras
     import keras_hub
 
