@@ -2,11 +2,10 @@
 
 A step is the forward pass, the backward pass and the AdamW update, in bfloat16, on a
 batch of random tokens. This package runs it under one `jit`. PyTorch compiles Hugging
-Face's model with fused attention. Each program runs in a process of its own.
-
-The fraction of the peak counts the matrix products that a step needs; it counts the
-product with the vocabulary only at masked tokens. The peak is the speed of a product of
-two matrices of 8192 rows and columns, measured in the same run.
+Face's model with fused attention. Each program runs in a process of its own. The
+fraction of the peak counts the matrix products that a step needs; it counts the product
+with the vocabulary only at masked tokens. The peak is the speed of a product of two
+matrices of 8192 rows and columns, measured in the same run.
 
     python benchmarks/accelerator.py
     python benchmarks/accelerator.py --model=albert_xxlarge_v2 --shapes=32x128,8x512

@@ -12,11 +12,9 @@ The programs `savedmodel` and `predict` start from text, and `predict` also sort
 All others get arrays of ids that are already sorted and padded. In programs with
 `int8`, weights have 8 bits. Hugging Face's model is converted to ONNX with
 `torch.onnx.export` and quantized with ONNX Runtime's `quant_pre_process` and
-`quantize_dynamic`.
-
-This package computes the last layer only for the first token. So a model with few
-layers (--num_layers) makes it look faster than it is. On a busy machine, use
---num_threads=1.
+`quantize_dynamic`. This package computes the last layer only for the first token. So a
+model with few layers (--num_layers) makes it look faster than it is. On a busy machine,
+use --num_threads=1.
 """
 
 import json
