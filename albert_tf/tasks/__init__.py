@@ -1,26 +1,26 @@
-"""Tasks: their data, heads, losses and scores.
+"""Tasks: data, heads, losses and metrics.
 
-    base            the contract of a task with the loop and the driver
-    registry        every kind of task, by name
-    pipelines       how a kind answers raw text in Python, whatever runs the model
-    serving         how it does in a TensorFlow graph, as SavedModels hold it
-    pretraining     masked LM and sentence order, from records
-    classification  texts to labels or numbers
-    text_task       a data set of it: files, columns, labels, metrics
-    glue            the tasks of GLUE
-    custom          the task that settings describe, such as your own table
-    catalogue       all of them by name
-    metrics         accuracy, F1, Matthews's and other correlations, reports by label
-    confusion       the confusion matrix and its picture
-    submission      predictions as released, and as GLUE's site takes them
-    text_pipeline   labels and numbers of a text, in Python
-    text_graphs     the same in a graph, and embeddings
-    race/           one of several answers is right
-    tagging/        a label for each word: named entities, parts of speech
-    squad/          answers that are spans of a text
-    pretrained      gaps, the order of sentences and embeddings, without fine-tuning
+    base            base classes of all tasks
+    registry        the classes of all task types, by name
+    pipelines       base classes that answer raw text in Python, with any runtime
+    serving         functions that answer raw text in a TensorFlow graph
+    pretraining     masked LM and sentence order
+    classification  the family of tasks that predict labels or numbers for texts
+    text_task       a data set of texts: files, columns, labels, metrics
+    glue            the data sets of GLUE
+    custom          a data set that settings describe, such as a user's table
+    catalogue       data sets by name
+    metrics         accuracy, F1, correlations, reports by label
+    confusion       confusion matrices and their pictures
+    submission      prediction files as released, and for the GLUE website
+    text_pipeline   predicts labels or numbers for texts, in Python
+    text_graphs     the same in a TensorFlow graph, and embeddings
+    race/           multiple choice
+    tagging/        labels for words: named entities, parts of speech
+    squad/          question answering
+    pretrained      fill-mask, scores, sentence order and embeddings
     settings/       the scripts' flags, and the keys of `task.json`
 
-A family of tasks is a folder and a line of `registry`; a data set of texts is one
-`TextTask` of `catalogue`.
+A new family of tasks is a folder and a line in `registry`. A new data set of texts is a
+`TextTask` in `catalogue`.
 """

@@ -1,4 +1,4 @@
-"""The contract between a task and the training path, which knows no task."""
+"""The base classes of tasks; training and evaluation use only their methods."""
 
 import abc
 import collections
@@ -39,17 +39,17 @@ Arrays = Mapping[str, Any]
 class Task(abc.ABC):
     """A task: its data, its model, its loss and its metrics.
 
-    Each loss is a sum over examples and a weight to divide it by. A batch may be split
-    among devices and into microbatches: the sums of all parts, divided by the weights
-    of all parts, are the losses of the whole batch.
+    Each loss has a sum over examples and a weight. A batch may be split among devices
+    and into microbatches. The loss of the batch is the sum over all parts, divided by
+    the weight of all parts.
 
     Attributes:
         task_type: the name of the task in `task.json` and `run.json`.
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
-        tokens_per_example: maximum tokens of an example, with padding.
+        tokens_per_example: maximum number of tokens of an example, with padding.
         key_metric: the metric whose highest value marks the best checkpoint.
-        progress_metrics: metrics for lines of progress, besides losses and accuracies.
+        progress_metrics: metrics in progress lines, besides losses and accuracies.
         vocabulary: fingerprint of the vocabulary; None if unknown.
         confusions: confusion matrices of the last evaluation, by split.
     """
@@ -65,7 +65,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
-        """Creates the model, in the global dtype policy."""
+        """Creates the model with the global dtype policy."""
 
     @abc.abstractmethod
     def load(
@@ -82,7 +82,8 @@ class Task(abc.ABC):
             model: the result of `build_model`.
             path: the weights, as `weights.load` takes them.
             init_from_group0: see `weights.load`.
-            complete: whether no weight may be missing, as the model is not trained.
+            complete: whether all weights must be present, because the model is not
+                trained.
 
         Raises:
             InputError: the weights cannot be read or do not fit.
@@ -99,12 +100,12 @@ class Task(abc.ABC):
             folder: the folder of the run or of its initial weights; it need not exist.
 
         Raises:
-            InputError: they do not fit, such as weights for another vocabulary.
+            InputError: the weights do not fit; for example, their vocabulary differs.
         """
         return
 
     def save_assets(self, folder: Path) -> None:
-        """Writes files that the checkpoints of a run need, such as a vocabulary.
+        """Writes the files that the checkpoints of a run need, such as a vocabulary.
 
         Raises:
             InputError: the folder cannot be written.
@@ -112,7 +113,7 @@ class Task(abc.ABC):
         return
 
     def outputs(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
-        """Runs the model on a part of a batch, to train or to evaluate."""
+        """Runs the model on a part of a batch."""
         return model(batch, training=training)
 
     @abc.abstractmethod
@@ -121,53 +122,55 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns each loss of a part of a batch, float32 [], before division.
+        """Returns the sum of each loss, float32 [], of a part of a batch.
 
-        An evaluation without labels may have none.
+        The result may be empty for an evaluation without labels.
         """
 
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the loss to minimise.
 
         Args:
-            sums: the result of `loss_sums` for a part.
-            weights: the results of `loss_weights`, added up over all parts.
+            sums: the result of `loss_sums` for one part.
+            weights: the sum of `loss_weights` over all parts.
         """
         return self.combine_losses({name: sums[name] / weights[name] for name in sums})
 
     def combine_losses(self, losses: Mapping[str, Any]) -> Any:
-        """Returns the loss of a whole batch from the means of its losses: their sum."""
+        """Returns the sum of the mean losses of a batch."""
         return sum(losses.values())
 
     def batch_metrics(
         self, outputs: Outputs, batch: Batch
     ) -> dict[str, tuple[Any, Any]]:
-        """Returns the sum and the weight, float32 [] each, of every other metric."""
+        """Returns the sum and the weight of the other metrics, float32 [] each."""
         return {}
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Returns the metrics to report, from means of losses and `batch_metrics`."""
+        """Returns the metrics to report from the mean losses and batch metrics."""
         return dict(means)
 
     def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns the outputs to predict from, [B, ...]; the batch may lack labels."""
+        """Returns the outputs for predictions, [B, ...]; the batch may lack labels."""
         return {}
 
     def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
-        """Returns the metrics that need all examples.
+        """Returns the metrics that require all examples.
 
         Args:
-            predictions: `prediction_outputs` of each example of `evaluation`, in order.
-            metrics: from `finalize_metrics`; complete once `predictions` has ended.
+            predictions: the `prediction_outputs` of each example of `evaluation`, in
+                order.
+            metrics: the result of `finalize_metrics`; complete after the last item of
+                `predictions`.
         """
         return {}
 
     def on_new_best_checkpoint(
         self, folder: Path, metrics: Mapping[str, float]
     ) -> None:
-        """Called after a new best checkpoint is saved.
+        """Is called after a new best checkpoint is saved.
 
         Args:
             folder: the run's folder.
@@ -178,12 +181,12 @@ class Task(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A part of the data: to train on, to evaluate on or to predict.
+    """A part of the data for training, evaluation or prediction.
 
     Attributes:
-        name: "train", "dev", "test" or another, which files and messages have.
+        name: "train", "dev", "test" or another name, for files and messages.
         examples: examples from `FineTuningTask.read_examples`.
-        features: features from `FineTuningTask.features`; None before.
+        features: features from `FineTuningTask.features`, or None.
     """
 
     name: str
@@ -196,14 +199,14 @@ Splits = Mapping[str, Sequence[Split]]
 
 @dataclasses.dataclass(frozen=True)
 class RunContext:
-    """The arguments of `FineTuningTask.predict_and_write` after training.
+    """The state of a run after training, for `FineTuningTask.predict_and_write`.
 
     Attributes:
         settings: the run's settings.
-        best: step and metrics of the best checkpoint; empty without one.
+        best: step and metrics of the best checkpoint; empty if there is none.
         writes: whether this worker writes files.
         log: logs a line.
-        answer: answers a split; all workers have to call it.
+        answer: predicts the answers to a split; all workers must call it.
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
@@ -221,46 +224,44 @@ class RunContext:
 
 
 class FineTuningTask(Task):
-    """A family of tasks: a pretrained encoder with one kind of head.
+    """A family of tasks: a pretrained encoder with one type of head.
 
-    A family is one class. `train.finetune.run`, the driver of all families, calls
+    `train.finetune.run` trains all families and calls these methods:
 
-    read_examples       files to examples, by split
-    encode              examples and tokenizer to arrays, which are kept in a file
-    features            these arrays as the source of batches
-    dataset             features to batches
+    read_examples       reads files; returns examples by split
+    encode              tokenizes examples; returns arrays, which are cached
+    features            makes the features of a split from these arrays
+    dataset             makes batches from features
     build_model, loss_weights, loss_sums, prediction_outputs: see `Task`
-    postprocess         outputs to answers, in the order of the examples
-    compute_metrics     answers and examples to metrics
-    write               answers to files, as released
-    predict_and_write   all three for every split that is to be predicted
-    serving_fn          how a model answers raw text in a SavedModel
+    postprocess         makes answers from outputs, in the order of the examples
+    compute_metrics     compares answers with the examples
+    write               formats answers as released files
+    predict_and_write   does all three for each test split
+    serving_fn          makes the function of a SavedModel for raw text
 
     Attributes:
         task_types: the family's names in `task.json`.
-        settings_class: its flags, and the keys of `task.json`.
+        settings_class: the class of its flags, which are also the keys of `task.json`.
         head_keys: keys of `task.json` that must be equal for a head to be reused.
-        folder_keys: further keys that must be equal in `output_dir`.
-        best_checkpoint_keys: keys of the best checkpoint; resumed runs keep them.
+        output_dir_keys: further keys that must be equal in `output_dir`.
         extra_export_formats: formats to export to in addition to the SavedModel.
-        label_names: other names of the labels, by which a head's are matched.
+        label_names: other names of the labels, to match them with a head's labels.
         labels_are_fixed: whether no flag can change the labels.
-        predicted: class numbers of the last evaluation, the right and the predicted
-            ones, by split; of several labels 0 and 1, or numbers of a regression.
+        predicted: the labels and the predictions of the last evaluation, by split:
+            class numbers; 0 and 1 with several labels; numbers of a regression.
 
     Args:
         settings: settings with all defaults, see `TaskSettings.with_defaults`.
-        config: the model's.
-        tokenizer: that makes its inputs.
+        config: the model's config.
+        tokenizer: makes the model's inputs.
         multiple: see `BucketedExamples`.
     """
 
     task_types: ClassVar[tuple[str, ...]]
     settings_class: ClassVar[type[TaskSettings]]
     head_keys: ClassVar[tuple[str, ...]] = ()
-    folder_keys: ClassVar[tuple[str, ...]] = ()
+    output_dir_keys: ClassVar[tuple[str, ...]] = ()
     extra_export_formats: ClassVar[tuple[str, ...]] = ()
-    best_checkpoint_keys: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
     labels_are_fixed: bool = False
 
@@ -301,10 +302,11 @@ class FineTuningTask(Task):
 
     @classmethod
     def stored_settings(cls, folder: str | Path) -> Any:
-        """Returns the settings that a model was fine-tuned with, from its `task.json`.
+        """Returns the settings of a fine-tuned model from its `task.json`.
 
         Raises:
-            InputError: it is for another family, or see `TaskSettings.from_stored`.
+            InputError: the model is for another family, or see
+                `TaskSettings.from_stored`.
         """
         task = metadata.find_task(Path(folder))
         if task.get("kind") not in cls.task_types:
@@ -320,11 +322,8 @@ class FineTuningTask(Task):
         return {"kind": self.task_type, **self.settings.stored()}
 
     def save_assets(self, folder: Path) -> None:
-        """Writes `task.json`, including its keys of the best checkpoint."""
-        stored = metadata.read_task(folder)
-        keys = filter(stored.__contains__, self.best_checkpoint_keys)
-        values = {**self.description, **{key: stored[key] for key in keys}}
-        metadata.write(folder, self.tokenizer, values)
+        """Writes `task.json` and the vocabulary."""
+        metadata.write(folder, self.tokenizer, self.description)
 
     @classmethod
     @abc.abstractmethod
@@ -344,9 +343,9 @@ class FineTuningTask(Task):
             log: logs a line.
 
         Returns:
-            The settings with what data and folder decide, such as labels; and the
-            splits without features, under "train", "dev", "test" or other names. A
-            split under two names is encoded once.
+            The settings, completed from data and folder, such as labels; and the splits
+            without features, by "train", "dev" and "test". A split under two names is
+            encoded once.
 
         Raises:
             InputError: a file is missing or broken, or does not fit.
@@ -354,27 +353,27 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def cache_key(self, split: Split) -> dict[str, Any]:
-        """Returns everything that the result of `encode` depends on, as JSON."""
+        """Returns all values that determine the result of `encode`, as JSON."""
 
     @abc.abstractmethod
     def encode(self, split: Split) -> Arrays:
-        """Tokenizes examples; returns arrays to cache."""
+        """Tokenizes the examples of a split; returns arrays to cache."""
 
     @abc.abstractmethod
     def features(self, split: Split, arrays: Arrays) -> Any:
-        """Returns features from the arrays of `encode`."""
+        """Makes features from the arrays of `encode`."""
 
     def cache_file(self, split: Split) -> str:
         """Returns the name or path of the cache of a split."""
         return f"{self.settings.task_name}_{split.name}.npz"
 
     def summary(self, split: Split) -> list[str]:
-        """Returns lines to log: number and length of examples, truncation."""
+        """Returns log lines: number and lengths of examples, and truncation."""
         return []
 
     @abc.abstractmethod
     def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> Source:
-        """Returns the batches of some splits, one after the other.
+        """Makes a source of batches of several splits, one after the other.
 
         Args:
             splits: splits with features.
@@ -389,17 +388,17 @@ class FineTuningTask(Task):
 
         Args:
             split: a split without features.
-            arrays: the result of `encode`; None calls it.
+            arrays: the result of `encode`; by default, it is called.
         """
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
 
     def bucket(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
-        """Returns batches of examples of similar length, see `BucketedExamples`.
+        """Makes batches of examples of similar length, see `BucketedExamples`.
 
         Args:
-            lengths: tokens of each example, int [n].
-            make: takes numbers of examples and a length, and returns a batch.
+            lengths: number of tokens of each example, int [n].
+            make: makes a batch from indices of examples and a length.
         """
         longest = self.settings.max_seq_length
         return BucketedExamples(lengths, make, longest, self.multiple)
@@ -418,26 +417,26 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
-        """Turns the `prediction_outputs` of each example into answers.
+        """Makes answers from the `prediction_outputs` of each example.
 
-        Answers of several models can be added (`+`) and divided (`/`) to their mean.
+        Answers support `+` and `/`, for the mean of several models.
         """
 
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
-        """Returns the metrics of answers; none without labels.
+        """Returns the metrics of answers; empty without labels.
 
-        It also sets `predicted` of the split, if there are classes.
+        It also sets `predicted` of the split if the task has classes.
 
         Args:
             split: the examples.
-            answers: answers to the first examples, one or more.
+            answers: answers to one or more of the first examples.
         """
         return {}
 
     def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
-        """Measures every evaluated split."""
+        """Returns the metrics of all evaluated splits, and the loss."""
         scores = self.measure_splits(self._split_answers(predictions))
         collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
@@ -448,11 +447,11 @@ class FineTuningTask(Task):
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
             if (first := next(rows, None)) is None:
-                break  # --max_eval_steps ends before
+                break  # --max_eval_steps ends the evaluation earlier
             yield split, self.postprocess(split, itertools.chain([first], rows))
 
     def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
-        """Returns the metrics; later ones have names that begin with the split."""
+        """Returns the metrics; from the second split on, the name is a prefix."""
         scores: dict[str, float] = {}
         self.predicted, self.confusions = {}, {}
         for number, (split, answers) in enumerate(answered):
@@ -470,7 +469,7 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
-        """Returns the contents of the prediction files of a split, by name."""
+        """Returns the prediction files of a split: contents by name."""
 
     def predict_and_write(self, run: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
@@ -485,21 +484,21 @@ class FineTuningTask(Task):
     def serving_fn(
         self, model: keras.Model, options: AnswerSettings
     ) -> ServingFunction:
-        """Returns how a model answers raw text in a TensorFlow graph.
+        """Makes a function that answers raw text in a TensorFlow graph.
 
         Args:
             model: the result of `build_model`.
-            options: how to answer.
+            options: prediction options, such as a threshold.
 
         Raises:
             InputError: an option does not fit.
         """
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
-        """Loads the encoder, and the head if the file has one that fits.
+        """Loads the encoder, and the head if the file has a head that fits.
 
-        The pooler may be missing, as in Hugging Face's masked language models, unless
-        the model is complete and its head reads it.
+        The pooler may be missing, as in Hugging Face's masked language models. It is
+        required only if `complete` is true and the head reads it.
         """
         source = path if isinstance(path, weights.Source) else weights.open_source(path)
         load = functools.partial(weights.load, model, source, warn=False)
@@ -533,8 +532,8 @@ class FineTuningTask(Task):
         """Matches the labels of a file's head with the task's labels.
 
         Returns:
-            The order for `weights.load`, or an empty list if the head is for other
-            labels or another task; and what to log, or the reason.
+            The order for `weights.load`, or an empty list if the head has other labels
+            or is for another task; and a text to log.
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.task_type)
@@ -565,10 +564,10 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def write_files(run: RunContext, files: Mapping[str, str | bytes]) -> None:
-    """Writes files into the folder of a run, and logs their names.
+    """Writes files to the folder of a run, and logs their names.
 
     Raises:
-        InputError: one cannot be written.
+        InputError: a file cannot be written.
     """
     for name, content in files.items():
         write(run.folder / name, content)
@@ -579,7 +578,7 @@ def write(path: Path, content: str | bytes) -> None:
     """Writes a file.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     with atomic(str(path)) as file:
         file.write(content.encode() if isinstance(content, str) else content)

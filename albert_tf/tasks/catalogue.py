@@ -1,4 +1,4 @@
-"""The data sets of texts by name; another one is a line in `TASKS`."""
+"""The data sets of texts by name; a new data set needs a line in `TASKS`."""
 
 import re
 

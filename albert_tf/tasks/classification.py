@@ -1,4 +1,4 @@
-"""Texts and pairs of texts to labels or numbers: `run_classifier.py`."""
+"""Classification and regression of texts: `run_classifier.py`."""
 
 import dataclasses
 import functools
@@ -35,17 +35,17 @@ from albert_tf.text.inputs import Inputs
 
 
 class Classification(base.FineTuningTask):
-    """Classes, several labels per example, or numbers (paper, GLUE).
+    """Predicts classes, several labels, or numbers (paper, GLUE).
 
-    The first evaluated split has the `TextTask`'s metrics; metrics of other splits have
-    the split's name as a prefix. `eval_loss` is the released one.
+    The metrics are those of the `TextTask`, and `eval_loss` as released. From the
+    second evaluated split on, metrics have the split's name as a prefix.
     """
 
     task_types = ("classification", "multi_label", "regression")
     settings_class = ClassificationSettings
-    # A head fits another task with the same labels: AX uses MNLI's.
+    # A head fits another task with the same labels: AX uses the head of MNLI.
     head_keys = ("labels", "label_separator", "texts")
-    folder_keys = ("task",)
+    output_dir_keys = ("task",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
@@ -86,7 +86,7 @@ class Classification(base.FineTuningTask):
         texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
         return {
             "task": self.text_task.name,
-            # The texts, not the file, because flags decide which rows are read.
+            # The texts and not the file, because the rows depend on flags.
             "texts": cache.digest(texts),
             "vocabulary": self.tokenizer.fingerprint,
             "max_seq_length": self.tokens_per_example,
@@ -152,7 +152,7 @@ class Classification(base.FineTuningTask):
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
-        """Returns probabilities, [B, K], or the numbers of a regression, [B, 1]."""
+        """Returns probabilities, [B, K], or numbers of a regression, [B, 1]."""
         probabilities = {
             "classification": ops.softmax,
             "multi_label": ops.sigmoid,
@@ -161,11 +161,11 @@ class Classification(base.FineTuningTask):
         return {"outputs": probabilities[self.text_task.kind](outputs["logits"])}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
-        """Returns the `prediction_outputs` as one array, float32 [n, K]."""
+        """Returns the `prediction_outputs` as an array, float32 [n, K]."""
         return np.array([row["outputs"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
-        """Returns the metrics of the task; none for a table without labels."""
+        """Returns the metrics of the task; empty for a test table."""
         if split.name.startswith("test"):
             return {}
         predictions = self.text_task.decode(answers)
@@ -174,7 +174,7 @@ class Classification(base.FineTuningTask):
         return self.text_task.compute_metrics(targets, predictions)
 
     def on_new_best_checkpoint(self, folder, metrics):
-        """Writes the scores of each label, and the confusion matrix."""
+        """Writes the scores of each label and the confusion matrix."""
         if self.text_task.labels is None:
             return
         tables = (
@@ -188,13 +188,13 @@ class Classification(base.FineTuningTask):
                 base.write(folder / "confusion_matrix.png", picture)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Also writes the scores of each label, if the run does not train."""
+        """Also writes the scores of each label if the run does not train."""
         if self.predicted and run.writes and not run.settings.do_train:
             self.on_new_best_checkpoint(run.folder, {})
         super().predict_and_write(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
-        """Returns the released files, and the file for GLUE's site."""
+        """Returns the released files, and the submission file for GLUE."""
         task, examples = self.text_task, split.examples
         suffix = split.name.removeprefix("test")
         files = {
@@ -228,11 +228,11 @@ class Classification(base.FineTuningTask):
 def _find_task(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> TextTask:
-    """Returns the task that the flags name.
+    """Returns the task for the flags.
 
     Args:
         settings: the flags.
-        saved_settings: the settings in the model's `task.json`.
+        saved_settings: the settings in the model's `task.json`, or None.
     """
     if settings.task_name is None:
         raise InputError(
@@ -267,7 +267,7 @@ def _check_threshold(task: TextTask, threshold: float | None) -> None:
 def _class_weights(
     values: Sequence[str], task: TextTask, targets: np.ndarray
 ) -> np.ndarray:
-    """Returns the weight of each example's class, float32 [n]."""
+    """Returns the class weight of each example, float32 [n]."""
     labels, flag = task.labels or (), f"--class_weights={','.join(values)}"
     if task.kind != "classification":
         raise InputError(f"{flag}: requires classification; the task is {task.kind}")
@@ -291,7 +291,7 @@ def _read(
     task: TextTask,
     name: str,
 ) -> Split:
-    """Reads a table, and logs the rows that were skipped."""
+    """Reads a table, and logs skipped rows."""
     data_dir = settings.data_dir or ""
     table = task.read(
         name,

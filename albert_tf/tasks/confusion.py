@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# With more classes the cells have no numbers.
+# With more classes, the cells have no numbers.
 _MAX_CLASSES_WITH_NUMBERS = 12
 
 
@@ -25,7 +25,7 @@ class Confusion:
 
     @property
     def is_collapsed(self) -> bool:
-        """Whether one class is predicted for examples of several classes."""
+        """Whether all examples of several classes get the same prediction."""
         true, predicted = (self.counts.any(axis).sum() for axis in (1, 0))
         return bool(predicted == 1 and true > 1)
 
@@ -43,7 +43,7 @@ class Confusion:
 
 
 def draw(matrices: Mapping[str, Confusion]) -> bytes:
-    """Draws confusion matrices side by side; needs no display.
+    """Draws confusion matrices in a row, without a display.
 
     Args:
         matrices: one or more matrices by their titles.
@@ -59,7 +59,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     figure = Figure(figsize=(size * len(matrices), size), layout="constrained")
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for ax, (title, matrix) in zip(axes, matrices.items(), strict=True):
-        # A dollar sign would begin a formula.
+        # Matplotlib reads a dollar sign as the start of a formula.
         names = [label.replace("$", r"\$") for label in matrix.labels]
         ConfusionMatrixDisplay(matrix.counts, display_labels=names).plot(
             ax=ax,
@@ -71,6 +71,6 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
         )
         ax.set_title(title.replace("$", r"\$"))
     picture = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"):  # a script that the font lacks
+    with warnings.catch_warnings(action="ignore"):  # missing glyphs
         figure.savefig(picture, format="png", dpi=100)
     return picture.getvalue()

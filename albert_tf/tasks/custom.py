@@ -1,4 +1,4 @@
-"""The `TextTask` of settings: a data set of the catalogue, or your own table."""
+"""The `TextTask` of settings: a registered data set, or a user's table."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from albert_tf.tasks import catalogue, metrics
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.text_task import Example, Score, TextTask
 
-# The key metric is the first.
+# The first metric is the key metric.
 _METRICS: dict[str, dict[str, Score]] = {
     "classification": {
         "eval_accuracy": metrics.accuracy,
@@ -30,14 +30,14 @@ _METRICS: dict[str, dict[str, Score]] = {
     },
 }
 _LABELS_IN_A_LINE = 20
-# How pandas, NumPy, JSON, Python, R, SQL and Excel write a missing value.
+# Missing values as written by pandas, NumPy, JSON, Python, R, SQL and Excel.
 _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
 def from_settings(settings: ClassificationSettings) -> TextTask:
-    """Returns the task of settings, of flags or of a `task.json`.
+    """Makes the task of settings, which are from flags or a `task.json`.
 
-    Its labels are () until the training table is read.
+    The labels are () until the training table is read.
     """
     kind, labels = settings.kind or "classification", settings.labels or ()
     if declared := catalogue.TASKS.get(settings.task_name or ""):
@@ -68,14 +68,14 @@ def from_settings(settings: ClassificationSettings) -> TextTask:
 def merge_saved_settings(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> ClassificationSettings:
-    """Takes kind and labels from the model if no flag gives them.
+    """Completes the task type and labels from the saved settings of the model.
 
     Args:
         settings: the flags.
         saved_settings: the settings in the model's `task.json`, or None.
 
     Raises:
-        InputError: no table is named, or the labels are needed and unknown.
+        InputError: no table is given, or required labels are unknown.
     """
     if not (settings.train_file or settings.dev_file or settings.test_file):
         raise InputError(
@@ -101,10 +101,10 @@ def merge_saved_settings(
 def find_labels(
     task: TextTask, examples: Iterable[Example], log: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Returns the labels of a training table, sorted; logs how many examples each has.
+    """Returns the sorted labels of a training table; logs their numbers of examples.
 
     Raises:
-        InputError: there are too few.
+        InputError: there are too few labels.
     """
     counts: Counter[str] = Counter()
     for example in examples:
@@ -117,7 +117,7 @@ def find_labels(
 
 
 def settings_fields(task: TextTask) -> dict[str, Any]:
-    """Returns the settings that a task decides."""
+    """Returns the settings that a task determines."""
     return {
         "task_name": task.name,
         "kind": task.kind,
@@ -140,7 +140,7 @@ def _check_count(location: str, kind: str | None, labels: Collection[str]) -> No
 
 
 def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
-    """Yields lines to log about the labels of a table."""
+    """Yields log lines about the labels of a table."""
     few = [
         f"{label!r} {count:,}" for label, count in counts.most_common(_LABELS_IN_A_LINE)
     ]
@@ -159,7 +159,7 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _natural_sort_key(label: str) -> tuple[bool, float, str]:
-    """Sorts numbers by value and before words: -1, 1, 2, 10, yes."""
+    """Sorts numbers by value, before words: -1, 1, 2, 10, yes."""
     try:
         number = float(label)
     except ValueError:

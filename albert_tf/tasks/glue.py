@@ -1,7 +1,7 @@
 """The tasks of the GLUE benchmark (Wang et al. 2019), in its standard layout.
 
-Labels have the released order, and metrics the released names; F1 and Spearman are not
-in the release. `recipes` has the settings of the paper.
+Labels have the released order, and metrics the released names. The released code has no
+F1 and no Spearman correlation. `recipes` has the settings of the paper.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ _COLA_COLUMNS = ("source", "label", "mark", "sentence")
 def _task(
     name: str, folder: str, text: tuple[str | Column, ...], **more: Any
 ) -> TextTask:
-    """Returns a task with the tables and the submission file of the benchmark."""
+    """Makes a task with the tables and the submission file of the benchmark."""
     return TextTask(
         name=name,
         files={split: f"{folder}/{split}.tsv" for split in ("train", "dev", "test")},
@@ -103,7 +103,7 @@ MNLI = TextTask(
     aliases=("mnli-m", "mnli-matched"),
 )
 
-# As released, this is a task of its own, which evaluates only on mismatched genres.
+# As released: a separate task that evaluates only on mismatched genres.
 MISMATCHED_MNLI = dataclasses.replace(
     MNLI,
     name="mismnli",
@@ -116,8 +116,8 @@ MISMATCHED_MNLI = dataclasses.replace(
     aliases=("mnli-mm", "mnli-mismatched"),
 )
 
-# Wang et al. 2019: GLUE's diagnostic table, for models trained on MNLI. The release
-# does not register its class for it.
+# Wang et al. 2019: GLUE's diagnostic table, for models trained on MNLI. The released
+# code does not register its class.
 AX = dataclasses.replace(
     MNLI,
     name="ax",
@@ -130,7 +130,7 @@ AX = dataclasses.replace(
     aliases=("diagnostic",),
 )
 
-# Rajpurkar et al. 2016: SQuAD, recast as sentence pairs by GLUE.
+# Rajpurkar et al. 2016: SQuAD, converted to sentence pairs by GLUE.
 QNLI = _task(
     "qnli",
     "QNLI",
@@ -141,7 +141,7 @@ QNLI = _task(
 # Dagan et al. 2006 and others: Recognizing Textual Entailment 1, 2, 3, 5.
 RTE = _task("rte", "RTE", _PAIR, labels=_ENTAILMENT)
 
-# Levesque et al. 2011: The Winograd Schema Challenge, recast by GLUE.
+# Levesque et al. 2011: The Winograd Schema Challenge, converted to sentence pairs.
 WNLI = _task(
     "wnli", "WNLI", _PAIR, labels=("0", "1"), names=("not_entailment", "entailment")
 )

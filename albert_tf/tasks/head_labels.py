@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-# Each line has the spellings of one label, only letters and digits.
+# Each line has the synonyms of one label, only letters and digits.
 _SYNONYMS = """
 entailment entails entailed
 contradiction contradicts contradictory
@@ -25,24 +25,24 @@ def match(
 ) -> list[int] | None:
     """Returns the index of each label of a task among a head's outputs.
 
-    Letter case is ignored, and so are spaces, hyphens and underscores within a name.
-    Some labels have synonyms. "LABEL_0" is the label "0".
+    Letter case, and spaces, hyphens and underscores within a name are ignored. Some
+    labels have synonyms. "LABEL_0" equals "0".
 
     Args:
         labels: the task's labels.
-        head: labels of the head's outputs, in their order.
-        names: other names of the task's labels, in their order.
+        head: the labels of the head, in the order of its outputs.
+        names: other names of the task's labels, in the same order.
 
     Returns:
         None if the labels differ.
     """
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]
-    given = [_normalize(label) for label in head]
+    outputs = [_normalize(label) for label in head]
     for each in (labels, names):
         candidate = [_normalize(label) for label in each]
-        if len(set(given)) == len(given) and sorted(candidate) == sorted(given):
-            return [given.index(label) for label in candidate]
+        if len(set(outputs)) == len(outputs) and sorted(candidate) == sorted(outputs):
+            return [outputs.index(label) for label in candidate]
     return None
 
 

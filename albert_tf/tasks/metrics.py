@@ -1,12 +1,12 @@
 """Scores of predictions: fractions in [0, 1], correlations in [-1, 1].
 
-Labels and predictions are arrays of one length n > 0: class numbers, int [n]; or for
-several labels per example 0 and 1, int [n, K]; or numbers, float [n]. K is the number
-of labels. What a formula leaves undefined (0/0) is 0, so that a model that predicts one
-class for everything gets the worst score and not NaN.
+Labels and predictions are arrays of the same length n > 0: class numbers, int [n]; 0
+and 1 for several labels per example, int [n, K]; or numbers, float [n]. K is the number
+of labels. An undefined value (0/0) counts as 0, so that a model that predicts one class
+for all examples gets the worst score and not NaN.
 """
 
-# Functions import scikit-learn, seqeval and scipy, because that takes a second.
+# Functions import scikit-learn, seqeval and scipy, because the imports take a second.
 import warnings
 from collections.abc import Sequence
 
@@ -14,23 +14,23 @@ import numpy as np
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the share of examples that are right; of several labels, all of them."""
+    """Returns the share of correct examples; with several labels, all must match."""
     from sklearn.metrics import accuracy_score
 
     return float(accuracy_score(labels, predictions))
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the harmonic mean of precision and recall of class 1, of two classes."""
+    """Returns the F1 of class 1 of two classes."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, predictions, zero_division=0))
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the mean of all labels' F1.
+    """Returns the mean of the F1 of all labels.
 
-    Labels that occur neither in the examples nor in the predictions are left out.
+    Labels that occur neither in the examples nor in the predictions do not count.
     """
     from sklearn.metrics import f1_score
 
@@ -42,14 +42,14 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the F1 of all labels of all examples together."""
+    """Returns the F1 over all labels of all examples."""
     return f1(labels.ravel(), predictions.ravel())
 
 
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns Matthews's correlation, for any number of classes.
+    """Returns the Matthews correlation, for any number of classes.
 
-    It is 0 if all labels or all predictions are one class. Source: Gorodkin 2004, R_K.
+    It is 0 if all labels or all predictions are equal. Source: Gorodkin 2004, R_K.
     """
     from sklearn.metrics import matthews_corrcoef
 
@@ -59,7 +59,7 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the linear correlation; 0 if one side is constant."""
+    """Returns the linear correlation; 0 if an argument is constant."""
     from scipy import stats
 
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
@@ -70,7 +70,7 @@ def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the rank correlation; equal numbers share their mean rank."""
+    """Returns the rank correlation; equal numbers get their mean rank."""
     from scipy import stats
 
     return pearson(stats.rankdata(labels), stats.rankdata(predictions))
@@ -84,11 +84,11 @@ def mean_squared_error(labels: np.ndarray, predictions: np.ndarray) -> float:
 def label_report(
     labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]
 ) -> str:
-    """Returns a table of precision, recall, F1 and the number of examples by label.
+    """Returns a table of precision, recall, F1 and number of examples by label.
 
     Args:
         labels: int [n] or [n, K].
-        predictions: likewise.
+        predictions: int [n] or [n, K].
         names: the names of K labels.
     """
     from sklearn.metrics import classification_report
@@ -107,34 +107,30 @@ def label_report(
 
 
 def entity_scores(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
+    labels: list[list[str]], predictions: list[list[str]]
 ) -> tuple[float, float, float]:
-    """Returns precision, recall and F1 of named entities of all types together.
+    """Returns precision, recall and F1 of named entities of all types.
 
-    An entity is right if its type and all its words are. As in conlleval and seqeval,
-    an I-TYPE that follows no word of its type begins an entity.
+    An entity is correct if its type and all its words are correct. As in conlleval and
+    seqeval, I-TYPE begins an entity if the word before has another type.
 
     Args:
-        labels: O, B-TYPE or I-TYPE of each word, of each sentence.
-        predictions: one for each target.
+        labels: O, B-TYPE or I-TYPE for each word of each sentence.
+        predictions: a prediction for each label.
     """
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
-    sides = [[list(sentence) for sentence in side] for side in (labels, predictions)]
     precision, recall, f1, _ = precision_recall_fscore_support(
-        *sides, average="micro", zero_division=0
+        labels, predictions, average="micro", zero_division=0
     )
     return float(precision), float(recall), float(f1)
 
 
-def entity_report(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
-) -> str:
-    """Returns a table of the scores of each type of entity; see `entity_scores`."""
+def entity_report(labels: list[list[str]], predictions: list[list[str]]) -> str:
+    """Returns a table of scores by type of entity; see `entity_scores`."""
     from seqeval.metrics import classification_report
 
-    sides = [[list(sentence) for sentence in side] for side in (labels, predictions)]
     try:
-        return classification_report(*sides, digits=3, zero_division=0)
+        return classification_report(labels, predictions, digits=3, zero_division=0)
     except ValueError:  # seqeval fails without an entity
         return "no entity\n"

@@ -1,9 +1,9 @@
-"""From raw text to answers in Python, independent of the model's runtime.
+"""Base classes that answer raw text in Python, with any runtime of the model.
 
-A pipeline turns a row of text into inputs of the model (`preprocess`), and the outputs
-of the model into an answer (`postprocess`). `serve.predict` sorts the inputs of many
-rows by length and runs them in TensorFlow, ONNX Runtime or LiteRT; this module imports
-none of them. `registry` has the pipeline of each task type.
+A pipeline makes model inputs from a row of text (`preprocess`), and an answer from the
+outputs of the model (`postprocess`). `serve.predict` sorts the inputs of many rows by
+length and runs them in TensorFlow, ONNX Runtime or LiteRT; this module imports none of
+them. `registry` has the pipeline of each task type.
 """
 
 import abc
@@ -21,7 +21,7 @@ from albert_tf.text import inputs
 from albert_tf.text.tokenization import Tokenizer
 
 _MAX_SEQ_LENGTH = 512
-# Padding of inputs that is not 0; the tokenizer has the padding of ids.
+# Inputs with a padding other than 0, except `input_ids`.
 _PADDING = {"p_mask": 1}
 
 Row = Mapping[str, Any]
@@ -32,7 +32,7 @@ Run = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A row, encoded.
+    """An encoded row.
 
     Attributes:
         row: the row.
@@ -51,9 +51,9 @@ class Pipeline(abc.ABC):
 
     Args:
         settings: settings in `task.json`, with defaults; None for a pretrained model.
-        config: the model's.
-        tokenizer: its vocabulary.
-        options: how to answer.
+        config: the model's config.
+        tokenizer: the vocabulary.
+        options: prediction options.
 
     Raises:
         InputError: an option, the vocabulary or a length does not fit the model.
@@ -61,10 +61,10 @@ class Pipeline(abc.ABC):
     Attributes:
         settings_class: the class of `settings`; None for a pretrained model.
         options: fields of `AnswerSettings` for this task type only.
-        outputs: outputs of the model to compute; empty: all of its head.
-        fields: keys of a row in the order of columns, and whether the value is a list
-            of texts; None: an optional text.
-        shortest: minimum tokens of an input, with padding.
+        outputs: outputs of the model to compute; all outputs of the head if empty.
+        fields: keys of a row in the order of columns, each with True for a list of
+            texts, False for a text and None for an optional text.
+        shortest: minimum number of tokens of an input, with padding.
     """
 
     settings_class: ClassVar[type[TaskSettings] | None] = None
@@ -97,21 +97,21 @@ class Pipeline(abc.ABC):
         """Encodes a row.
 
         Raises:
-            InputError: there is nothing to answer.
+            InputError: the row has no question, such as a text without [MASK].
         """
 
     def select(self, inputs: Arrays, outputs: Arrays) -> Any:
-        """Returns the outputs of one input for `postprocess`.
+        """Selects the outputs of one input for `postprocess`.
 
         Args:
-            inputs: one of an example's.
+            inputs: one of the example's inputs.
             outputs: outputs by name, without batch dimension, with padding.
         """
         return outputs
 
     @abc.abstractmethod
     def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
-        """Returns the answer: plain text, numbers, lists and dicts.
+        """Makes the answer from texts, numbers, lists and dicts.
 
         Args:
             example: the result of `preprocess`.
@@ -119,7 +119,7 @@ class Pipeline(abc.ABC):
         """
 
     def forward(self, inputs: Sequence[Arrays], run: Run) -> list[Any]:
-        """Runs the model on a batch of inputs; returns `select` of each."""
+        """Runs the model on a batch of inputs; returns the results of `select`."""
         outputs = run(pad(inputs, self.tokenizer.pad_id, self.shortest))
         return [
             self.select(each, {name: value[i] for name, value in outputs.items()})
@@ -135,11 +135,9 @@ class Pipeline(abc.ABC):
     def join(self, *texts: str) -> dict[str, np.ndarray]:
         """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
         first, second = [*map(self.encode, texts), []][:2]
-        joined = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
-        return {
-            name: value[0]
-            for name, value in inputs.pad(joined, [0], len(joined.ids), 0).items()
-        }
+        pair = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
+        batch = inputs.pad(pair, [0], len(pair.ids), 0)
+        return {name: value[0] for name, value in batch.items()}
 
 
 class FineTunedPipeline(Pipeline):
@@ -147,7 +145,7 @@ class FineTunedPipeline(Pipeline):
 
     @abc.abstractmethod
     def score(self, example: Example, outputs: Sequence[Any]) -> Any:
-        """Returns the scores that decide the answer; they support `+` and `/`.
+        """Returns the scores that determine the answer; they support `+` and `/`.
 
         Args:
             example: see `postprocess`.
@@ -156,27 +154,27 @@ class FineTunedPipeline(Pipeline):
 
     @abc.abstractmethod
     def decide(self, row: Row, scores: Any) -> dict[str, Any]:
-        """Returns the answer to a row.
+        """Makes the answer to a row.
 
         Args:
             row: see `Example`.
-            scores: the result of `score`, or its mean over several models.
+            scores: the result of `score`, or the mean of several models.
         """
 
     def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
-        """Scores and decides."""
+        """Makes the answer from the scores of one model."""
         return self.decide(example.row, self.score(example, outputs))
 
 
 def single_segment(ids: Sequence[int]) -> dict[str, np.ndarray]:
-    """Returns the model's inputs of ids in one segment."""
+    """Returns the model inputs of ids in one segment."""
     array = np.array(ids, np.int32)
     ones, zeros = np.ones_like(array), np.zeros_like(array)
     return {"input_ids": array, "input_mask": ones, "segment_ids": zeros}
 
 
 def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, Any]:
-    """Stacks inputs; arrays of one name are padded to the same shape."""
+    """Stacks inputs, and pads arrays with the same name to the same shape."""
     padded = {}
     for name in batch[0]:
         arrays = [each[name] for each in batch]
@@ -190,11 +188,11 @@ def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, An
 
 
 def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> None:
-    """Checks that a model has the ids and positions of inputs; warns of unused ids.
+    """Checks that a model can read inputs; warns about unused ids.
 
     Raises:
         InputError: see `AlbertConfig.check_vocabulary`; or the length exceeds the
-            model's positions, or is too short for a text.
+            model's number of positions, or is too short for a text.
     """
     config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     if length > (longest := config.max_position_embeddings):
@@ -202,14 +200,14 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
             f"--max_seq_length={length}: must be at most {longest}, the model's "
             f"max_position_embeddings"
         )
-    inputs.join(tokenizer, [], length)  # refuses a short one
+    inputs.join(tokenizer, [], length)  # checks the minimum
 
 
 def check_labels(labels: Sequence[str], count: int) -> None:
-    """Checks that a model of `count` outputs has one for each label.
+    """Checks that there is a label for each of the `count` outputs of a model.
 
     Raises:
-        InputError: it has more or fewer.
+        InputError: the numbers differ.
     """
     if len(labels) != count:
         raise InputError(
@@ -219,7 +217,7 @@ def check_labels(labels: Sequence[str], count: int) -> None:
 
 
 def round_floats(value: Any) -> Any:
-    """Rounds numbers to the digits of a float32."""
+    """Rounds numbers to the precision of float32."""
     return np.asarray(value, np.float32).astype(str).astype(float).tolist()
 
 

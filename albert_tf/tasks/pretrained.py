@@ -1,4 +1,4 @@
-"""Pipelines of pretrained models: masks, scores, sentence order, embeddings."""
+"""Pipelines of pretrained models: fill-mask, scores, sentence order, embeddings."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +19,7 @@ _TOP_K = 5
 
 
 class PretrainedPipeline(pipelines.Pipeline):
-    """A task type without fine-tuning.
+    """Base of the task types without fine-tuning.
 
     Attributes:
         parts: parts of the model to load.
@@ -38,14 +38,14 @@ class PretrainedPipeline(pipelines.Pipeline):
 
 
 class _MaskedLM(PretrainedPipeline):
-    """A pipeline of one text and the masked LM head."""
+    """Base of pipelines for one text and the masked LM head."""
 
     fields = dict.fromkeys(["text"], False)
     outputs = ("mlm_logits",)
     parts = ("encoder", "masked_lm")
 
     def _inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
-        """Returns the model's inputs of one segment, with positions to predict."""
+        """Returns the model inputs of one segment, with positions to predict."""
         segment = pipelines.single_segment(ids)
         return {**segment, "masked_lm_positions": np.array(positions, np.int32)}
 
@@ -108,9 +108,9 @@ class FillMask(_MaskedLM):
 
 
 class Score(_MaskedLM):
-    """Computes the pseudo-log-likelihood of texts (Salazar et al. 2020).
+    """Computes the pseudo-log-likelihood of a text (Salazar et al. 2020).
 
-    It is the sum of the log probability of each token when only that token is masked.
+    It is the sum of the log probabilities of all tokens, each masked one at a time.
     """
 
     def preprocess(self, row):
@@ -139,7 +139,7 @@ class Score(_MaskedLM):
 
 
 class SentenceOrder(PretrainedPipeline):
-    """Predicts the probability that two texts are in order."""
+    """Predicts the probability that two texts are in the correct order."""
 
     fields = dict.fromkeys(["text_a", "text_b"], False)
     outputs = ("sop_logits",)
@@ -157,7 +157,7 @@ class SentenceOrder(PretrainedPipeline):
 
 
 class Embedding(PretrainedPipeline):
-    """Returns a vector of a text, from any layer."""
+    """Computes the embedding of a text from any layer."""
 
     options = ("layer", "pooling")
     fields = dict.fromkeys(["text"], False)
@@ -200,7 +200,7 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     """Returns the ids of words.
 
     Raises:
-        InputError: a word is not one token.
+        InputError: a word is not a single token.
     """
     encoded = [tokenizer.encode(target) for target in targets]
     for target, ids in zip(targets, encoded, strict=True):
@@ -217,7 +217,7 @@ def fill_masks(
 ) -> str:
     """Replaces each [MASK] of a text by the most likely token.
 
-    A token within a word has no space before it.
+    A token that continues a word has no space before it.
 
     Args:
         text: a text with one or more [MASK].

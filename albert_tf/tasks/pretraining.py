@@ -27,33 +27,33 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
 _EXAMPLES_TO_COUNT = 50_000
-# Features, and those that are padded at the same positions.
+# Mask features, and the features with the same padding.
 _PADDED = {
     "input_mask": ("input_ids", "segment_ids", "token_boundary"),
     "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
 }
 # The features of the masks.
 _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-# The features that are read; the first four are required.
+# All features; the first four are required.
 _READ = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels", *_MASKS)
 
 
 class Pretraining(base.Task):
     """Masked LM, and sentence order or next sentence prediction.
 
-    The released metrics: `masked_lm_loss`, `masked_lm_accuracy`, `sentence_order_loss`,
-    `sentence_order_accuracy`, `loss` (their sum), and `perplexity`, the exponential of
-    the masked LM loss.
+    The released metrics are `masked_lm_loss`, `masked_lm_accuracy`,
+    `sentence_order_loss`, `sentence_order_accuracy` and `loss`, the sum of both losses.
+    A further metric is `perplexity`, the exponential of the masked LM loss.
 
     Args:
         settings: model, data and objective.
-        evaluate: whether to evaluate on the training files if no others are given.
-        multiple: with `group_by_length`, batches are padded to a multiple of it; 0 if
-            all batches must have the same length.
+        evaluate: whether to evaluate on the training files without evaluation files.
+        multiple: batches of `group_by_length` are padded to a multiple of it; 0 if all
+            batches must have the same length.
 
     Raises:
-        InputError: files cannot be read, or do not fit the other files, the flags or
-            the model.
+        InputError: files cannot be read, or do not fit each other, the flags or the
+            model.
     """
 
     key_metric = "masked_lm_accuracy"
@@ -100,7 +100,7 @@ class Pretraining(base.Task):
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes the identity of the records' vocabulary, and copies its file."""
+        """Writes the identity of the records' vocabulary, and its file."""
         self._data.write_vocabulary(folder)
 
     def build_model(self) -> keras.Model:
@@ -150,7 +150,7 @@ class Pretraining(base.Task):
         return f"the output bias from {num_examples:,} examples"
 
     def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
-        """Returns the logits, computed only at positions that a loss reads."""
+        """Returns the logits, only at the positions of a loss."""
         return model.logits(batch, training=training)
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Pretraining(base.Task):
         return counts
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the summed cross-entropies."""
+        """Returns the sums of the cross-entropies."""
         predicted = _prediction_weights(batch)
         each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
         losses = {"masked_lm_loss": ops.sum(each * predicted)}
@@ -177,7 +177,7 @@ class Pretraining(base.Task):
         return super().compute_loss(sums, {**weights, "masked_lm_loss": predictions})
 
     def batch_metrics(self, outputs, batch):
-        """Returns the accuracies' sums and weights."""
+        """Returns the sums and weights of the accuracies."""
         token_weights = _prediction_weights(batch)
         hits = _hits(outputs["mlm_logits"], batch["masked_lm_ids"]) * token_weights
         sums = {"masked_lm_accuracy": (ops.sum(hits), ops.sum(token_weights))}
@@ -194,25 +194,24 @@ class Pretraining(base.Task):
 
 
 class _Records:
-    """The record files of one flag, checked against the flags and the model.
+    """The record files of one flag, after checks against the flags and the model.
 
     Attributes:
         source: the reader of the files.
-        traits: values that all record files of a run must share; only the objective if
-            there is no description.
+        traits: values that must be equal in all record files of a run; only the
+            objective if there is no description.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
-        # A pattern for record files often matches their descriptions, too.
+        # A pattern for record files often matches their descriptions.
         paths -= {files.description_path(path) for path in paths}
         if not paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
         ordered = sorted(paths)
-        first = ordered[0]
-        spec: records.Spec = records.features_of(first)
-        _check_features(first, spec, settings, config)
+        spec: records.Spec = records.features_of(ordered[0])
+        _check_features(ordered[0], spec, settings, config)
         descriptions = {path: manifest.read(path) for path in ordered}
         self._descriptions = {path: each for path, each in descriptions.items() if each}
         traits = {path: _traits(each) for path, each in self._descriptions.items()}
@@ -262,7 +261,7 @@ class _Records:
             return
         path, description = next(iter(self._descriptions.items()))
         settings, name = description["settings"], description.get("vocabulary_file")
-        # The file is in the records' folder; the described folder may be gone.
+        # The file is in the records' folder; the folder of the generator may be gone.
         file = Path(path).parent / Path(str(name)).name
         cleaning = {
             "do_lower_case": settings.get("do_lower_case", True),
@@ -270,7 +269,7 @@ class _Records:
         }
         tokenizer = None
         paths = (None, str(file)) if file.suffix == ".txt" else (str(file), None)
-        # The name is from another machine; it may be invalid on this one.
+        # The name may be from another machine, and invalid on this one.
         with contextlib.suppress(InputError, ValueError):
             tokenizer = tokenization.load(*paths, **cleaning)
         if tokenizer and tokenizer.fingerprint != self.fingerprint:
@@ -323,7 +322,7 @@ def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _traits(description: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the values that all record files of a run must share."""
+    """Returns the values that must be equal in all record files of a run."""
     return {
         "objective": description["settings"]["objective"],
         "vocabulary": description["vocabulary"]["fingerprint"],
@@ -365,7 +364,7 @@ def _prediction_weights(batch):
 
 
 def _hits(logits, labels):
-    # `ops.argmax` gives the same, but takes three times as long on a CPU: it checks for
-    # negative zeros.
+    # `ops.argmax` has the same result, but takes three times as long on a CPU: it
+    # checks for negative zeros.
     _, predictions = ops.top_k(logits, 1)
     return ops.cast(ops.equal(predictions[..., 0], labels), "float32")

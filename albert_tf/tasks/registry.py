@@ -1,7 +1,7 @@
-"""The task types, by their names in `task.json` and `--task`.
+"""The classes of all task types, by their names in `task.json` and `--task`.
 
-A new family of tasks is a line in `FINE_TUNED`: commands, `predict`, exports and the
-demo page find it here.
+A new family of tasks needs a line in `FINE_TUNED`; commands, `predict`, exports and the
+demo page find the family here.
 """
 
 import importlib
@@ -16,8 +16,8 @@ class Kind(NamedTuple):
     """The classes of a task type, as "module:Class".
 
     Attributes:
-        pipeline: answers raw text, a `pipelines.Pipeline`.
-        task: trains a model, a `base.FineTuningTask`; None without fine-tuning.
+        pipeline: a `pipelines.Pipeline`, which answers raw text.
+        task: a `base.FineTuningTask`, which trains a model; None without fine-tuning.
     """
 
     pipeline: str
@@ -53,14 +53,14 @@ FINE_TUNED = {
 
 
 def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
-    """Returns the class that answers raw text; its import needs no TensorFlow.
+    """Returns the pipeline class of a task type, without an import of TensorFlow.
 
     Args:
         kind: the task type.
-        location: where the name was read, for messages.
+        location: the source of the name, for messages.
 
     Raises:
-        InputError: there is no such kind.
+        InputError: there is no such task type.
     """
     kinds = {**FINE_TUNED, **PRETRAINED}
     if kind not in kinds:
@@ -71,7 +71,7 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
 
 
 def task(kind: str | None) -> type[Any] | None:
-    """Returns the class that trains a kind, or None."""
+    """Returns the task class of a task type, or None."""
     entry = FINE_TUNED.get(kind or "")
     return _load(entry.task) if entry and entry.task else None
 

@@ -1,4 +1,4 @@
-"""Answers to raw text in a TensorFlow graph, for SavedModels."""
+"""Functions that answer raw text in a TensorFlow graph, for SavedModels."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,20 +14,21 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 TEXTS = tf.TensorSpec([None], tf.string)
-# Limits the memory of an answer.
-_WINDOWS_AT_ONCE = 32
+# Maximum number of windows of a chunk, which limits memory.
+_MAX_CHUNK = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class ServingFunction:
-    """A model and a function from texts to answers, see `serve.saved_models.export`.
+    """A model with a function that answers texts, see `serve.saved_models.export`.
 
     Attributes:
         model: the model.
-        graph: further resources, such as lookup tables; its `vocabulary` identifies
+        graph: resources, such as lookup tables; its attribute `vocabulary` identifies
             the vocabulary.
-        answer: takes the tensors of `specs` by name and returns tensors by name.
-        specs: inputs by name, string [B] or [B, C], in the order of columns.
+        answer: takes the tensors of `specs` by name, and returns tensors by name.
+        specs: specs of the inputs by name, string [B] or [B, C], in the order of
+            columns.
     """
 
     model: keras.Model
@@ -46,13 +47,13 @@ class ServingFunction:
 
 
 class TextInputs(tf.Module):
-    """Turns texts, or pairs of them, into a model's inputs.
+    """Encodes texts or pairs of texts as model inputs.
 
     Args:
         model: the model.
         tokenizer: the vocabulary.
-        max_seq_length: most tokens of an input.
-        truncate: whether texts are truncated before they are tokenized.
+        max_seq_length: maximum number of tokens of an input.
+        truncate: whether to truncate texts before they are tokenized.
 
     Attributes:
         tokenize: returns the ids of texts, int32 [B, None].
@@ -90,7 +91,7 @@ def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:
     """Checks the class of a model.
 
     Raises:
-        InputError: it has another.
+        InputError: the model has another class.
     """
     if not isinstance(model, classes):
         names = " or ".join(each.__name__ for each in classes)
@@ -102,18 +103,18 @@ def map_in_chunks(
     inputs: Mapping[str, tf.Tensor],
     specs: Mapping[str, tf.TensorSpec],
 ) -> dict[str, tf.Tensor]:
-    """Runs a model on any number of windows, in chunks of similar size.
+    """Runs a model on any number of windows, in chunks of equal size.
 
     Args:
-        score: is called with each chunk.
-        inputs: [W, T] each.
-        specs: the specs of `score`'s results.
+        score: the function to call with each chunk.
+        inputs: model inputs by name, [W, T].
+        specs: the specs of the results of `score`.
 
     Returns:
         The concatenated results of `score`.
     """
     count = tf.shape(inputs["input_ids"])[0]
-    parts = tf.maximum((count + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE, 1)
+    parts = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
     size = (count + parts - 1) // parts
     split = {
         name: tf.reshape(

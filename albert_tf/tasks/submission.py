@@ -1,4 +1,4 @@
-"""Formats predictions as the released code does, and for GLUE's site."""
+"""Formats predictions as released, and for the GLUE website."""
 
 import re
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ _SEPARATORS = re.compile("[\t\r\n]")
 def released_files(
     task: TextTask, examples: Sequence[Example], outputs: np.ndarray
 ) -> dict[str, str]:
-    """Returns the files that the released code writes for a test table, by name.
+    """Returns the released files for a test table: contents by name.
 
-    `test_results.tsv` has the outputs of an example in each line, `submit_results.tsv`
-    has a header, and the guid and label of an example in each line. **As released**,
-    except that the numbers of regressions are clipped to their bounds in the latter.
+    `test_results.tsv` has a line with the outputs of each example. `submit_results.tsv`
+    has a header, and a line with the guid and the label of each example. **As
+    released**, except that regressions are clipped to their bounds in the latter.
 
     Args:
         task: the task.
         examples: n examples.
         outputs: float [n, K] probabilities, or float [n, 1] numbers of a regression.
     """
-    # `tolist` would give float64, which shows more digits than a float32 has.
+    # `tolist` would return float64 numbers, which print more digits than float32.
     lines = ("\t".join(map(str, row)) + "\n" for row in np.asarray(outputs))
     words = task.decode_labels(task.decode(outputs))
     return {
@@ -35,12 +35,12 @@ def released_files(
 
 
 def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) -> str:
-    """Returns the contents of the file that GLUE's site takes.
+    """Returns the contents of a submission file for the GLUE website.
 
     Args:
         task: a task of GLUE.
         examples: n examples.
-        outputs: see `released_files`; scores are written with three decimals.
+        outputs: see `released_files`; numbers get three decimals.
     """
     predictions = task.decode(outputs)
     if task.labels is None:
@@ -51,7 +51,7 @@ def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) 
 
 
 def _two_columns(examples: Sequence[Example], words: Sequence[str]) -> str:
-    # A cell of a CSV table may contain a tab or the end of a line.
+    # A cell of a CSV table can contain tabs and line ends.
     lines = (
         f"{_SEPARATORS.sub(' ', example.guid)}\t{_SEPARATORS.sub(' ', word)}\n"
         for example, word in zip(examples, words, strict=True)

@@ -28,19 +28,19 @@ def classifier(
     """Returns a function that classifies texts.
 
     Inputs: `text`, string [B]; or `text_a` and `text_b`. Outputs: `probabilities`,
-    float32 [B, K], and their `labels`, string [B, K]. With one label per text also
-    `label`, string [B], and `probability`, float32 [B]; with several labels per text
-    `chosen`, int32 [B, K], which is 1 for the labels of the text.
+    float32 [B, K], and `labels`, string [B, K]. A task with one label per text also has
+    `label`, string [B], and `probability`, float32 [B]. A task with several labels per
+    text has `chosen`, int32 [B, K], which is 1 for the labels of the text.
 
     Args:
         model: a model with an output for each label.
         tokenizer: the vocabulary.
         labels: the labels, in the order of the model's outputs.
-        max_seq_length: maximum tokens of an input.
-        pairs: whether a text has a second one.
+        max_seq_length: maximum number of tokens of an input.
+        pairs: whether the inputs are pairs of texts.
         multi_label: whether labels are independent (sigmoid, not softmax).
-        threshold: minimum probability of a label, or of the second of two labels.
-            None: the most likely label, or 0.5 with `multi_label`.
+        threshold: minimum probability of a label, or of the second of two labels. By
+            default the most likely label, or 0.5 with `multi_label`.
 
     Raises:
         InputError: the model, the labels, the length, the threshold or the vocabulary
@@ -84,8 +84,8 @@ def regressor(
     Args:
         model: a model with one output.
         tokenizer: the vocabulary.
-        max_seq_length: maximum tokens of an input.
-        pairs: whether a text has a second one.
+        max_seq_length: maximum number of tokens of an input.
+        pairs: whether the inputs are pairs of texts.
         bounds: lowest and highest value.
 
     Raises:
@@ -107,16 +107,16 @@ def regressor(
 def embeddings(
     model: keras.Model, tokenizer: Tokenizer, *, max_seq_length: int
 ) -> ServingFunction:
-    """Returns a function that embeds texts, from every layer.
+    """Returns a function that computes embeddings of texts from all layers.
 
     Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean`, float32
-    [B, L, H], the mean of each layer's outputs over all tokens with [CLS] and [SEP];
-    `first`, float32 [B, L, H], each layer's output for [CLS].
+    [B, L, H], the mean of each layer's outputs over all tokens, including [CLS] and
+    [SEP]; `first`, float32 [B, L, H], each layer's output for [CLS].
 
     Args:
-        model: an `AlbertEncoder`, or a model that has one.
+        model: an `AlbertEncoder`, or a model with an encoder.
         tokenizer: the vocabulary.
-        max_seq_length: maximum tokens of an input.
+        max_seq_length: maximum number of tokens of an input.
 
     Raises:
         InputError: the length or the vocabulary do not fit.

@@ -1,4 +1,4 @@
-"""Pipelines that predict labels or numbers for texts or pairs of texts."""
+"""Pipelines for labels or numbers of texts or pairs of texts."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        self.fields = {"text": False, "text_b": None}  # if `task.json` has no `texts`
+        self.fields = {"text": False, "text_b": None}  # without `texts` in `task.json`
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
             self.fields = dict.fromkeys(names, False)
@@ -86,7 +86,7 @@ class RegressionPipeline(TextPipeline):
 def check_threshold(
     labels: Sequence[str], multi_label: bool, threshold: float | None
 ) -> None:
-    """Checks that a threshold is a probability, and that the task has one."""
+    """Checks that a threshold is a probability, and that it fits the task."""
     if threshold is None:
         return
     if not 0 <= threshold <= 1:

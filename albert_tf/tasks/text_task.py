@@ -30,7 +30,7 @@ from albert_tf.tasks import metrics
 Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None
 
-# Lowest probability of a predicted label, with several labels per example.
+# Minimum probability of a predicted label, with several labels per example.
 THRESHOLD = 0.5
 _LABELS_IN_A_MESSAGE = 10
 
@@ -40,8 +40,8 @@ class Example(NamedTuple):
 
     Attributes:
         guid: the value of the index column, or the row's number from 0.
-        text_a: the text, or the first of a pair.
-        text_b: the second of a pair, else None.
+        text_a: the text, or the first text of a pair.
+        text_b: the second text of a pair, otherwise None.
         label: a label, a number, or several labels; None in test tables.
     """
 
@@ -57,21 +57,21 @@ class TextTask:
 
     Attributes:
         name: the value of `--task_name`.
-        files: the table of each split, relative to the root of the benchmark. A split
-            is "train", or its name begins with "dev" or "test"; test tables have no
+        files: the table of each split, relative to the root of the benchmark. The name
+            of a split is "train", or begins with "dev" or "test". Test tables have no
             labels.
         text: the column of the text, or the two columns of a pair.
         label: the column of the label.
         labels: all labels, in the order of the model's outputs; None for regression;
-            () if they come from the training table.
-        metrics: the scores to report, by name.
+            () if the training table decides.
+        metrics: the metrics to report, by name.
         key_metric: the metric whose highest value marks the best checkpoint.
         label_separator: separator of several labels per example; None if each example
             has one label.
         bounds: lowest and highest number of a regression.
         index: the column that identifies the rows, if any.
-        headers: names of the columns, for splits whose table has no header.
-        submission: name of the file to upload, for splits that the benchmark's site
+        headers: the column names of splits whose tables have no header.
+        submission: names of submission files, for splits that the benchmark's website
             scores.
         names: other names of the labels, in the order of `labels`.
         aliases: other names of the task.
@@ -111,7 +111,7 @@ class TextTask:
 
         Args:
             split: a key of `files`.
-            data_dir: the root of the benchmark, or the task's own folder.
+            data_dir: the root of the benchmark, or the folder of the task.
 
         Raises:
             InputError: the task has no such split, or there is no such file.
@@ -139,13 +139,13 @@ class TextTask:
     ) -> Table[Example]:
         """Reads the examples of a split.
 
-        An empty cell is an empty text. A pair of two empty texts is a broken row,
-        except in a test table: there every row gets a prediction.
+        An empty cell is an empty text. A pair of two empty texts is a broken row; in
+        test tables it is not, because each of their rows gets a prediction.
 
         Args:
             split: a key of `files`.
-            data_dir: the root of the benchmark, or the task's own folder.
-            skip_bad_rows: skip broken rows, except in test tables.
+            data_dir: the root of the benchmark, or the folder of the task.
+            skip_bad_rows: whether to skip broken rows, except in test tables.
             **options: further options of `tables.read`.
 
         Raises:
@@ -160,13 +160,13 @@ class TextTask:
 
         def make(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
-            given = [_text(value) for value in values[: len(texts)]]
-            if len(given) == 2 and not is_test and not "".join(given).strip():
+            cells = [_text(value) for value in values[: len(texts)]]
+            if len(cells) == 2 and not is_test and not "".join(cells).strip():
                 raise RowError("both texts are empty")
             return Example(
                 guid=_text(guid or str(next(numbers))),
-                text_a=given[0],
-                text_b=given[1] if len(given) > 1 else None,
+                text_a=cells[0],
+                text_b=cells[1] if len(cells) > 1 else None,
                 label=None if is_test else self._parse_label(values[-1]),
             )
 
@@ -193,16 +193,16 @@ class TextTask:
         return targets
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
-        """Returns predictions from outputs of the model.
+        """Makes predictions from outputs of the model.
 
         **As released**, except that regressions are clipped to their bounds.
 
         Args:
-            outputs: float [n, K] probabilities; float [n, 1] of a regression.
+            outputs: probabilities, float [n, K]; numbers of a regression, float [n, 1].
 
         Returns:
-            Class numbers, int32 [n]; with several labels per example 0 and 1, int32
-            [n, K]; for a regression numbers within the bounds, float32 [n].
+            Class numbers, int32 [n]; 0 and 1 with several labels per example, int32
+            [n, K]; numbers within the bounds for a regression, float32 [n].
         """
         outputs = np.asarray(outputs)
         if self.labels is None:
@@ -240,15 +240,16 @@ class TextTask:
         if self.labels is None:
             return self._parse_number(_text(value))
         if self.label_separator is None and isinstance(value, str):
-            # Most cells: a call for each would slow reading by some percent.
+            # The usual case, without a function call, which would be slower.
             words: tuple[str, ...] = (value.strip(),)
         else:
             words = split_labels(value, self.label_separator)
         for word in words:
             if self.labels and word not in self.labels:
-                raise RowError(
-                    f"label {word!r}; expected {_format_labels(self.labels)}"
-                )
+                first = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))
+                more = len(self.labels) - _LABELS_IN_A_MESSAGE
+                others = f" and {more} more" if more > 0 else ""
+                raise RowError(f"label {word!r}; expected one of {first}{others}")
         return words[0] if self.label_separator is None else words
 
     def _parse_number(self, text: str) -> float:
@@ -267,12 +268,12 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """Returns the labels in a cell, without surrounding white space.
 
     Args:
-        value: the cell: a JSON list, or the text of a JSON or Python list or of an
-            object with one list, as Label Studio writes it; or labels and separators.
+        value: a JSON list; or a text: a list in JSON or Python, an object with one list
+            as from Label Studio, or labels with separators.
         separator: the separator of several labels; None for a single label.
 
     Raises:
-        RowError: there are several instead of one, or a list cannot be read.
+        RowError: there are several labels instead of one, or a list cannot be read.
     """
     if separator is None:
         if isinstance(value, tuple) and len(value) == 1:
@@ -290,13 +291,13 @@ def _parse_list(cell: str) -> list[Any]:
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
-            # NumPy writes no commas, and Python joins adjacent strings.
-            joined = parse is ast.literal_eval and _remove_spaces_and_quotes(
+            # NumPy writes lists without commas, and Python concatenates their strings.
+            is_changed = parse is ast.literal_eval and _remove_spaces_and_quotes(
                 repr(labels)
             ) != _remove_spaces_and_quotes(cell)
             if isinstance(labels, dict):
                 (labels,) = labels.values()
-            are_labels = isinstance(labels, list) and not joined
+            are_labels = isinstance(labels, list) and not is_changed
             if are_labels and all(isinstance(each, str | int) for each in labels):
                 return labels
     raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
@@ -310,9 +311,3 @@ def _text(value: Value) -> str:
     if not isinstance(value, str):
         raise RowError(f"a list {list(value or ())}; expected one text or number")
     return value
-
-
-def _format_labels(labels: tuple[str, ...]) -> str:
-    first = ", ".join(map(repr, labels[:_LABELS_IN_A_MESSAGE]))
-    more = len(labels) - _LABELS_IN_A_MESSAGE
-    return f"one of {first}" + (f" and {more} more" if more > 0 else "")

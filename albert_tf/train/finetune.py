@@ -143,7 +143,7 @@ def prepare_task(
         multiple = pad_multiple(job.strategy, config.xla)
     task = family(settings, opened.config, opened.tokenizer, multiple)
     keys = ("kind", *family.head_keys)
-    _check_head(config, task.description, keys, family.folder_keys)
+    _check_head(config, task.description, keys, family.output_dir_keys)
     encoded: dict[int, Split] = {}
     for split in itertools.chain.from_iterable(splits.values()):
         if id(split) not in encoded:

@@ -16,7 +16,7 @@ from albert_tf.serve import saved_models
 from albert_tf.tasks import serving, text_graphs
 from albert_tf.tasks.race import features as race
 from albert_tf.tasks.race.graph import multiple_choice
-from albert_tf.tasks.race.reading import Question, present
+from albert_tf.tasks.race.reading import Question, drop_empty
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, reading
@@ -264,7 +264,7 @@ def test_words(served, every):
 
 def test_choices(served, built, tokenizer):
     questions = [
-        Question("", article, text, tuple(present(options)), None, "", "")
+        Question("", article, text, tuple(drop_empty(options)), None, "", "")
         for article, text, options in zip(ARTICLES, ASKED, OPTIONS, strict=True)
     ]
     lengths = RaceSettings(max_seq_length=LENGTH, max_qa_length=8)
@@ -312,7 +312,9 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
     found = [answers.merge(read_windows, SQUAD) for read_windows in each.values()]
     if optional:
         return [
-            dataclasses.replace(one, null_odds=one.null_odds - one.nbest()[0].score)
+            dataclasses.replace(
+                one, null_odds=one.null_odds - one.n_best_spans()[0].score
+            )
             for one in found
         ]
     return found
@@ -321,7 +323,7 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
 @pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
 def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     # Parts are put together.
-    assert len(windows(tokenizer, *asked)) > serving._WINDOWS_AT_ONCE
+    assert len(windows(tokenizer, *asked)) > serving._MAX_CHUNK
     model = built["spans" if kind == "linear" else kind]
     expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
     best = [answers.n_best(c) if c.spans else [] for c in expected]
@@ -331,7 +333,7 @@ def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     threshold = null_thresholds.get(kind)
     withheld = 0
     for row, candidate in enumerate(expected):
-        span = candidate.nbest()[0]
+        span = candidate.n_best_spans()[0]
         count = len(best[row])
         assert texts[row].tolist() == (
             [item["text"] for item in best[row]] + [""] * (7 - count)

@@ -66,7 +66,7 @@ def test_inputs_are_the_released_ones(name, golden, data, tokenizer):
                 found_rows["segment_ids"] == (mask & (position >= count - ones))
             ).all()
     longest = [max(c["n"] for c in example["choices"]) for example in examples]
-    used = np.minimum(found.whole_lengths, lengths.max_seq_length)
+    used = np.minimum(found.full_lengths, lengths.max_seq_length)
     assert used.tolist() == longest
 
 

@@ -1,8 +1,8 @@
-"""Reading comprehension with choices: RACE (Lai et al. 2017), and sets like it.
+"""Multiple choice about a passage: RACE (Lai et al. 2017) and similar data sets.
 
-reading    files to questions
-features   questions to the model's inputs
-task       the family: loss, accuracies, predictions
-pipeline   questions with choices to answers, in Python
-graph      the same in a TensorFlow graph
+reading    reads questions
+features   encodes questions as inputs of the model
+task       the family of tasks: loss, accuracies, predictions
+pipeline   chooses answers, in Python
+graph      chooses answers, in a TensorFlow graph
 """

@@ -1,10 +1,10 @@
-"""Questions to the inputs of the model: `[CLS] article [SEP] question option [SEP]`.
+"""Encodes questions as model inputs: `[CLS] article [SEP] question option [SEP]`.
 
-The tokens of an article are stored once, however many questions and options it has;
-inputs are put together batch by batch.
+The tokens of an article are stored once for all questions and options. Inputs are
+assembled for each batch.
 
-**As released:** a question with its option keeps its last `max_qa_length` tokens, and
-the article is cut at its end so that both fit. Segment 1 is the question's.
+**As released:** the question with its option keeps the last `max_qa_length` tokens, and
+the article is truncated at its end. Segment 1 has the question.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 # [CLS] and two [SEP].
 _SPECIAL = 3
-# Number of texts whose tokens are held as lists.
+# Number of texts that are tokenized at a time, because lists take much memory.
 _CHUNK = 10_000
 
 
@@ -27,14 +27,14 @@ class Features:
     """The tokens of n questions with their choices.
 
     Attributes:
-        article_ids: int32, the tokens of all articles one after the other.
-        article_bounds: int64; article i holds [bounds[i], bounds[i + 1]) of them.
-        article_of: int32 [n], the article of each question.
-        choice_ids: int32, the tokens of all questions with their options, cut.
+        article_ids: int32, the tokens of all articles, concatenated.
+        article_bounds: int64; article i has the tokens [bounds[i], bounds[i + 1]).
+        article_of: int32 [n], index of each question's article.
+        choice_ids: int32, the tokens of all questions with their options, truncated.
         choice_bounds: int64 [m + 1] for m choices of all questions.
         question_bounds: int64 [n + 1]; question q has the choices [bounds[q],
             bounds[q + 1]).
-        choices_cut: int64 [], number of choices that were cut.
+        choices_cut: int64 [], number of truncated choices.
     """
 
     article_ids: np.ndarray
@@ -50,8 +50,8 @@ class Features:
         return len(self.article_of)
 
     @property
-    def whole_lengths(self) -> np.ndarray:
-        """Tokens of each question's longest input if no article were cut, int64 [n]."""
+    def full_lengths(self) -> np.ndarray:
+        """Tokens of each question's longest input with the full article, int64 [n]."""
         choices = np.diff(self.choice_bounds)
         longest = np.maximum.reduceat(choices, self.question_bounds[:-1])
         return np.diff(self.article_bounds)[self.article_of] + longest + _SPECIAL
@@ -64,15 +64,14 @@ class Features:
         settings: Any,
         tokenizer: Tokenizer,
     ) -> dict[str, np.ndarray]:
-        """Makes the inputs of some questions.
+        """Makes a batch of questions.
 
         Args:
             rows: indices of the questions, B.
-            choices: number of choices of the batch, C; a question with fewer gets
-                padding.
-            length: tokens of every row of the batch, T.
-            settings: those that the features were made with.
-            tokenizer: likewise.
+            choices: number of choices of the batch, C; missing choices are padding.
+            length: number of tokens of each row, T.
+            settings: the settings of `encode`.
+            tokenizer: the tokenizer of `encode`.
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, int32 [B, C, T] each.
@@ -85,8 +84,8 @@ class Features:
             begin, end = self.article_bounds[self.article_of[row] :][:2]
             for j, choice in enumerate(range(*self.question_bounds[row:][:2])):
                 question = self.choice_ids[slice(*self.choice_bounds[choice:][:2])]
-                room = settings.max_seq_length - _SPECIAL - len(question)
-                article = self.article_ids[begin : min(end, begin + room)]
+                size = settings.max_seq_length - _SPECIAL - len(question)
+                article = self.article_ids[begin : min(end, begin + size)]
                 ids = np.concatenate([cls, article, sep, question, sep])
                 input_ids[i, j, : len(ids)] = ids
                 input_mask[i, j, : len(ids)] = 1
@@ -105,13 +104,13 @@ def encode(
     *,
     num_threads: int = 1,
 ) -> Features:
-    """Cuts articles, questions and options into tokens.
+    """Tokenizes articles, questions and options.
 
     Args:
         tokenizer: the vocabulary.
-        questions: one or more.
-        settings: settings with `max_seq_length` and `max_qa_length`.
-        num_threads: maximum number of threads that tokenize.
+        questions: one or more questions.
+        settings: settings with `max_qa_length`.
+        num_threads: maximum number of threads.
     """
     articles: dict[str, int] = {}
     article_of = [articles.setdefault(q.article, len(articles)) for q in questions]
@@ -134,9 +133,9 @@ def encode(
 def _tokenize(
     tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, last: int = 0
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the tokens of all texts, their bounds, and the number of texts cut.
+    """Returns the tokens of all texts, their bounds, and the number of truncated texts.
 
-    `last` keeps only this many last tokens of each text.
+    Each text keeps its last `last` tokens; 0 keeps all.
     """
     ids, cut = [], 0
     for begin in range(0, len(texts), _CHUNK):

@@ -1,4 +1,4 @@
-"""Questions with choices to answers in a TensorFlow graph, from raw text."""
+"""Chooses among options in a TensorFlow graph, from raw text."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
-# `reading.BLANK` for RE2, which has no lookaround: another character stands in for an
-# underscore that is no blank.
+# `reading.BLANK` for RE2, which has no lookaround: an underscore that is no blank is
+# first replaced by another character.
 _INNER, _UNDERSCORE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 
 
@@ -23,20 +23,20 @@ def multiple_choice(
     """Returns a function that chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
-    `probabilities`, float32 [B, C]; `choice`, int32 [B], the number of the likeliest
-    option, from 0; `answer`, string [B], that option.
+    `probabilities`, float32 [B, C]; `choice`, int32 [B], the index of the most likely
+    option; `answer`, string [B], this option.
 
-    Empty options at the end of a row stand for none, with probability 0, so that the
-    questions of a batch can have different numbers of options.
+    Empty options at the end of a row have probability 0, so that the questions of a
+    batch can have different numbers of options.
 
-    The option takes the place of each blank of the question, see `reading`, or stands
-    behind it. **As released:** of both the last `max_qa_length` tokens are kept, and
-    the beginning of the article fills the rest.
+    The option replaces each blank of the question, see `reading`, or follows the
+    question. **As released:** the last `max_qa_length` tokens of both are kept, and the
+    article is truncated at its end.
 
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
-        settings: the lengths; those that are None become the released ones.
+        settings: the lengths, by default as released.
 
     Raises:
         InputError: the model, the lengths or the vocabulary do not fit.
@@ -77,7 +77,7 @@ def _encode_rows(
     question: tf.Tensor,
     options: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    """Returns the inputs of B * C rows, one for each option."""
+    """Returns the model inputs of B * C rows, one for each option."""
     count = tf.shape(options)[1]
     texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
     choices, passages = inputs.tokenize(texts), inputs.tokenize(article)
@@ -99,8 +99,8 @@ def _encode_rows(
 
 
 def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """Puts options in the blanks of questions, or behind them; string [N] each."""
-    for _ in range(2):  # the letter after one underscore may stand before the next
+    """Puts options in the blanks of questions, or after them; string [N] each."""
+    for _ in range(2):  # matches of `a_b_c` overlap at `b`
         questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_UNDERSCORE}\2")
     parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), "_")
     parts = parts.with_values(tf.strings.regex_replace(parts.values, _UNDERSCORE, "_"))

@@ -1,14 +1,14 @@
-"""An article, a question and its options to the likeliest option, in Python."""
+"""Chooses the most likely option for an article and a question, in Python."""
 
 from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
 from albert_tf.tasks.race import features
-from albert_tf.tasks.race.reading import Question, present
+from albert_tf.tasks.race.reading import Question, drop_empty
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import inputs
 
 
 class MultipleChoicePipeline(FineTunedPipeline):
-    """The likeliest of several options; empty ones at the end stand for none."""
+    """Chooses among options; empty options at the end do not count."""
 
     settings_class = RaceSettings
     outputs = ("logits",)
@@ -19,15 +19,15 @@ class MultipleChoicePipeline(FineTunedPipeline):
 
     def preprocess(self, row):
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
-        options = tuple(present(row["options"]))
+        options = tuple(drop_empty(row["options"]))
         question = Question("", article, row["question"], options, None, "", "")
         encoded = features.encode(self.tokenizer, [question], self.settings)
-        length = min(int(encoded.whole_lengths[0]), self.max_seq_length)
+        length = min(int(encoded.full_lengths[0]), self.max_seq_length)
         batch = encoded.batch([0], len(options), length, self.settings, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):
-        # A batch pads rows to its largest number of options.
+        # A batch has padding up to its largest number of options.
         count = len(example.inputs[0]["input_ids"])
         return softmax(outputs[0]["logits"])[:count]
 

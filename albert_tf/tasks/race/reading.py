@@ -1,20 +1,19 @@
-"""Reads RACE, and other questions with choices.
+"""Reads RACE and other questions with choices.
 
-RACE has a folder for each split and level, and in it a file for each passage, as it is
-distributed, or all of them in `all.txt`, one after the other, as the released script
-expects them:
+RACE has a folder for each split and level. A folder has a file for each passage, as
+distributed, or one file `all.txt` with all passages, as the released script expects:
 
     RACE/dev/middle/1.txt   {"id": "middle1.txt", "article": text, "questions": [text],
                              "options": [[text, text, text, text]], "answers": ["B"]}
 
-Other sets are JSON lines, or a list, with a question each:
+Other data sets are JSON lines or a JSON list, with one question per item:
 
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, or the index of the option from 0. Without an id the location
-in the file serves as one. Other keys are ignored. Answers that are not needed may be
-absent or null. Empty options at the end of a list stand for none.
+`answer` is a letter, or the index of the option from 0. The default id is the location
+in the file. Other keys are ignored. Unused answers may be absent or null. Empty options
+at the end of a list do not count.
 """
 
 import dataclasses
@@ -32,8 +31,8 @@ from albert_tf.errors import InputError
 
 LETTERS = string.ascii_uppercase
 LEVELS = ("middle", "high")
-# The place of an option in a question: underscores, but not a single one between
-# letters or digits (`file_name`).
+# The blank of a question: underscores, but not a single underscore between letters or
+# digits (`file_name`).
 BLANK = re.compile(r"__+|(?<![^\W_])_|_(?![^\W_])")
 _ALL = "all.txt"
 
@@ -43,13 +42,13 @@ class Question:
     """A question with its choices.
 
     Attributes:
-        id: its own, or that of its passage and its number there from 1 on.
-        article: the passage that it is about; may be empty.
-        text: may have blanks for the option, see `choices`; may be empty.
+        id: the question's id, or the passage's id and the number of the question.
+        article: the passage; may be empty.
+        text: the question, which may have blanks, see `choices`; may be empty.
         options: C texts.
-        answer: number of the right option; None if it is not known.
-        level: "middle" or "high" of RACE, else empty.
-        location: its location, for messages.
+        answer: index of the correct option; None if unknown.
+        level: "middle" or "high" for RACE, otherwise empty.
+        location: location in the file, for messages.
     """
 
     id: str
@@ -62,10 +61,10 @@ class Question:
 
     @property
     def choices(self) -> list[str]:
-        """The question with each option in place of its blanks, or after it, C texts.
+        """The question with each option in its blanks or after it, C texts.
 
-        **As released:** each `_` of RACE's questions is a blank. Of other questions a
-        run of underscores is one, and one between letters (`file_name`) is none.
+        **As released:** in RACE, each `_` is a blank. In other questions, several
+        underscores are one blank, and `_` between letters (`file_name`) is no blank.
         """
         parts = re.split("_" if self.level else BLANK, self.text)
         if len(parts) == 1:
@@ -79,13 +78,13 @@ def read_split(
     levels: Sequence[str] = LEVELS,
     encoding: str = "utf-8",
 ) -> list[Question]:
-    """Reads a split of RACE: all of its middle level first, as released.
+    """Reads a split of RACE: the middle level first, as released.
 
     Args:
-        data_dir: the folder with `train`, `dev` and `test`, or the one above it, which
-            calls it RACE.
-        split: one of the three.
-        levels: those to read.
+        data_dir: the folder with `train`, `dev` and `test`, or the parent folder, in
+            which its name is RACE.
+        split: "train", "dev" or "test".
+        levels: the levels to read.
         encoding: used if a file has no byte order mark.
 
     Raises:
@@ -108,7 +107,7 @@ def read_split(
 def read_file(
     path: str | Path, encoding: str = "utf-8", level: str = ""
 ) -> list[Question]:
-    """Reads a file of either kind; see `files.to_utf8`.
+    """Reads a file of either format; see `files.to_utf8`.
 
     Args:
         path: the file.
@@ -117,8 +116,8 @@ def read_file(
 
     Raises:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing
-            or of another type; the numbers of questions, answers and lists of options
-            differ; there are fewer than two options; an answer is not among them.
+            or has another type; the numbers of questions, answers and lists of options
+            differ; there are fewer than two options; or an answer is not an option.
     """
     questions: list[Question] = []
     for location, value in json_values.objects(read_text(path, encoding), path):
@@ -129,7 +128,7 @@ def read_file(
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Returns the files of a level."""
+    """Lists the files of a level."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: no such folder; add it, or use --middle_only or --high_only"
@@ -141,7 +140,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
-    """Yields the questions of a passage of RACE, or one question."""
+    """Yields the questions of a passage of RACE, or a single question."""
     article = get(value, "article", str, location)
     id = value.get("id")
     if id is None or id == "":
@@ -175,8 +174,8 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
         yield Question(f"{id}-{i}", article, text, options, answer, level, part)
 
 
-def present(options: Sequence[str]) -> Sequence[str]:
-    """Returns options without the empty ones at the end, which stand for none."""
+def drop_empty(options: Sequence[str]) -> Sequence[str]:
+    """Returns options without the empty ones at the end."""
     count = max((i for i, option in enumerate(options, 1) if option), default=1)
     return options[:count]
 
@@ -184,7 +183,7 @@ def present(options: Sequence[str]) -> Sequence[str]:
 def _parse_options(value: Any, location: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(o, str) for o in value):
         raise InputError(f"{location}: the options are not a list of texts")
-    options = tuple(present(value))
+    options = tuple(drop_empty(value))
     if not 2 <= len(options) <= len(LETTERS):
         raise InputError(
             f"{location}: {len(options)} options; expected 2 to {len(LETTERS)}"
@@ -193,7 +192,7 @@ def _parse_options(value: Any, location: str) -> tuple[str, ...]:
 
 
 def _parse_answer(value: Any, options: tuple[str, ...], location: str) -> int | None:
-    """Returns the number of the option that a letter or a number means."""
+    """Returns the index of an option from its letter or index."""
     letters = LETTERS[: len(options)]
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Choosing one of several answers: RACE and sets like it, `run_race.py`."""
+"""Multiple choice: RACE and similar data sets, `run_race.py`."""
 
 import dataclasses
 import json
@@ -23,10 +23,10 @@ from albert_tf.tasks.settings.race import RaceSettings
 
 
 class MultipleChoice(base.FineTuningTask):
-    """One of C choices is right (paper, RACE).
+    """Selects the correct one of C choices (paper, RACE).
 
-    The metrics are `eval_accuracy` and `eval_loss` as released, and for questions with
-    levels `middle_accuracy` and `high_accuracy`.
+    The metrics are `eval_accuracy` and `eval_loss`, as released; and `middle_accuracy`
+    and `high_accuracy` for questions with levels.
     """
 
     task_types = ("multiple_choice",)
@@ -66,8 +66,8 @@ class MultipleChoice(base.FineTuningTask):
 
     def summary(self, split: Split) -> list[str]:
         features, limit = split.features, self.settings.max_seq_length
-        whole = features.whole_lengths
-        used = np.minimum(whole, limit)
+        lengths = features.full_lengths
+        used = np.minimum(lengths, limit)
         counts = sorted({len(question.options) for question in split.examples})
         choices = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         lines = [
@@ -75,7 +75,7 @@ class MultipleChoice(base.FineTuningTask):
             f"{len(features.article_bounds) - 1:,} articles, {used.mean():.1f} tokens "
             f"of a choice on average, {used.max()} at most"
         ]
-        if cut := int((whole > limit).sum()):
+        if cut := int((lengths > limit).sum()):
             lines.append(
                 f"  {cut:,} questions with a truncated article "
                 f"(--max_seq_length={limit})"
@@ -102,19 +102,19 @@ class MultipleChoice(base.FineTuningTask):
             )
             return {**batch, "labels": answers[rows]} if with_labels else batch
 
-        used = np.minimum(split.features.whole_lengths, self.settings.max_seq_length)
+        used = np.minimum(split.features.full_lengths, self.settings.max_seq_length)
         return self.bucket(used, make)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the summed cross-entropy of the choices."""
+        """Returns the sum of the cross-entropies of the questions."""
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
-        """Keeps the probabilities of the choices, [B, C]."""
+        """Returns the probabilities of the choices, [B, C]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
@@ -122,7 +122,7 @@ class MultipleChoice(base.FineTuningTask):
         return np.array([row["probabilities"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
-        """Returns the accuracies of all questions with an answer, and of each level."""
+        """Returns the accuracy of all labeled questions, and of each level."""
         gold = _answers(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
         right = answers.argmax(axis=-1) == gold
@@ -136,13 +136,13 @@ class MultipleChoice(base.FineTuningTask):
         }
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
-        """Returns a line for each question, and the scores if answers are known."""
+        """Returns the predictions, and the scores if answers are known."""
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
             gold = _answers(split)
-            given = answers[gold >= 0, gold[gold >= 0]]
-            loss = -np.log(np.maximum(given, 1e-30)).mean()
-            scores |= {"answered": len(given), "eval_loss": float(loss), **metrics}
+            of_gold = answers[gold >= 0, gold[gold >= 0]]
+            loss = -np.log(np.maximum(of_gold, 1e-30)).mean()
+            scores |= {"answered": len(of_gold), "eval_loss": float(loss), **metrics}
         lines = []
         for question, row in zip(split.examples, answers, strict=True):
             choice = int(row.argmax())
@@ -183,6 +183,6 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
 
 
 def _answers(split: Split) -> np.ndarray:
-    """Returns the right choice of each question, int32 [n]; -1 if it is unknown."""
+    """Returns the correct choice of each question, int32 [n]; -1 if unknown."""
     answers = (-1 if q.answer is None else q.answer for q in split.examples)
     return np.fromiter(answers, np.int32, len(split.examples))

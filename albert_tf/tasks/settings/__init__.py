@@ -1,19 +1,18 @@
-"""Settings as dataclasses whose fields are the scripts' flags.
+"""Settings classes of tasks, whose fields are the scripts' flags.
 
-Nothing here imports TensorFlow or Keras: a script's `--help` and its checks of the
-command line need not wait for them.
+No module imports TensorFlow or Keras, so that `--help` and checks of the command line
+are immediate.
 
-base            the base of all families: the keys of `task.json`
-training        one run, whatever the task
-pretraining     what to pretrain, on what
-fine_tuning     what all fine-tuning tasks share: training, model and vocabulary
-classification  GLUE, and tables of one's own
-squad           questions about a text
-race            RACE, and questions with choices
-tagging         sentences with a label for each word
-answer          how a model answers raw text
+base            base class of task settings, and their storage in `task.json`
+training        training and evaluation of any task
+pretraining     data, model and objective of pretraining
+fine_tuning     training and model of all fine-tuning tasks
+classification  GLUE, and users' tables
+squad           question answering
+race            multiple choice
+tagging         labels for words
+answer          predictions on raw text
 
-The generator's are in `corpus.config`, a vocabulary's in `corpus.vocabulary`, those of
-model files in `weights.settings`, the devices' in `train.settings`, those of the
-scripts that serve and convert in `serve.settings`.
+Other settings are in `corpus.config` (generator), `corpus.vocabulary`,
+`weights.settings` (model files), `train.settings` (devices) and `serve.settings`.
 """

@@ -7,8 +7,8 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.errors import InputError
 
-# Every kind of task has these options.
-_FOR_EVERY_KIND = ("task", "max_seq_length", "batch_size", "runtime")
+# Options of all task types.
+_COMMON = ("task", "max_seq_length", "batch_size", "runtime")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,16 +63,16 @@ class AnswerSettings(flags.Settings):
             )
 
     def check_for(self, kind: str, options: Sequence[str]) -> None:
-        """Checks that a task type has the options that are given.
+        """Checks that a task type has all options with a value.
 
         Args:
             kind: the task type.
-            options: names of its own options.
+            options: names of the options for this task type only.
 
         Raises:
-            InputError: an option of another kind is given.
+            InputError: an option of another task type has a value.
         """
         for name, value in flags.values(self).items():
-            if value is not None and name not in (*_FOR_EVERY_KIND, *options):
-                own = ", --".join((*_FOR_EVERY_KIND[1:], *options))
-                raise InputError(f"--{name}={value}: {kind} only takes --{own}")
+            if value is not None and name not in (*_COMMON, *options):
+                names = ", --".join((*_COMMON[1:], *options))
+                raise InputError(f"--{name}={value}: {kind} only takes --{names}")

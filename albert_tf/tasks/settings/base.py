@@ -1,4 +1,4 @@
-"""The base of all task settings, with the fields that `task.json` stores."""
+"""The base class of all task settings, and their storage in `task.json`."""
 
 import dataclasses
 import re
@@ -14,22 +14,22 @@ from albert_tf.errors import InputError
 if typing.TYPE_CHECKING:
     from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
-# Values of `stored`: whether `task.json` must have the key.
+# Values of the metadata `stored`: whether `task.json` must have the key.
 OPTIONAL, REQUIRED = "optional", "required"
-# [CLS], two [SEP], and a token of the other text.
-_ROOM = 4
+# [CLS], two [SEP], and one token of the other text.
+_MARGIN = 4
 
 
 def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
-    """Declares a field of `task.json` that is no flag."""
+    """Declares a field of `task.json` that is not a flag."""
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
 def size_field(fallback: int, stored: str = REQUIRED, **metadata: Any) -> Any:
-    """Declares a flag for a size that is by default the model's value, or another.
+    """Declares a flag for a size; its default is the model's value.
 
     Args:
-        fallback: the default of a model without one.
+        fallback: the default if the model has no value.
         stored: see `TaskSettings`.
         **metadata: see `TaskSettings`; `at_least` is 1 by default.
     """
@@ -41,16 +41,18 @@ def size_field(fallback: int, stored: str = REQUIRED, **metadata: Any) -> Any:
 class TaskSettings(flags.Settings):
     """Settings of all tasks.
 
-    `task.json` stores each field that has `stored` in its metadata, under its `key` or
-    its name. `fallback` is the value if neither a flag nor the model's folder gives
-    one. With `is_segment`, it is at most a quarter of the model's longest input. With
-    `needs_room`, the longest input has room beside it. None means not given.
+    None means that a flag is not given. The metadata of a field are:
+
+    - `stored`: `task.json` stores the field, under `key` or under its name;
+    - `fallback`: the value if neither a flag nor the model's folder has one;
+    - `is_segment`: the fallback is at most a quarter of the model's longest input;
+    - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
 
     Args:
         encoding: Encoding of the data, such as cp1252. A byte order mark has priority.
 
     Raises:
-        InputError: a label is given twice, or a length leaves no room in an input.
+        InputError: a label is given twice, or `max_seq_length` is too small.
     """
 
     max_seq_length: int | None
@@ -65,12 +67,12 @@ class TaskSettings(flags.Settings):
         labels, longest = self.labels or (), self.max_seq_length
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label is given twice")
-        for item in (i for i in dataclasses.fields(self) if "needs_room" in i.metadata):
+        for item in (i for i in dataclasses.fields(self) if "has_margin" in i.metadata):
             value = getattr(self, item.name)
-            if value and longest and longest < value + _ROOM:
+            if value and longest and longest < value + _MARGIN:
                 raise InputError(
-                    f"--max_seq_length={longest}: must be at least {value + _ROOM}, "
-                    f"--{item.name}={value} and {_ROOM} more"
+                    f"--max_seq_length={longest}: must be at least {value + _MARGIN}, "
+                    f"--{item.name}={value} and {_MARGIN} more"
                 )
 
     def check(self, config: "FineTuningSettings") -> None:
@@ -93,8 +95,8 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents. If they lack `do_lower_case`, no run has written them,
-                and missing keys have defaults.
+            task: the contents. Without `do_lower_case`, they are not from a run, and
+                missing keys get defaults.
             location: the file, for messages.
 
         Raises:
@@ -102,7 +104,7 @@ class TaskSettings(flags.Settings):
                 range.
         """
         is_written = "do_lower_case" in task
-        hints = typing.get_type_hints(cls)
+        types_of_fields = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         for item in _stored(cls):
             key = _key(item)
@@ -113,10 +115,10 @@ class TaskSettings(flags.Settings):
                     )
                 continue
             value = task[key]
-            if not matches_type(value, hints[item.name]):
+            if not matches_type(value, types_of_fields[item.name]):
                 raise InputError(
                     f"{location}: {key}={errors.quote(value)}: must be "
-                    f"{type_name(hints[item.name])}"
+                    f"{type_name(types_of_fields[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
         try:
@@ -125,15 +127,15 @@ class TaskSettings(flags.Settings):
             raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
     def with_defaults(self, saved_settings: Self | None, longest: int) -> Self:
-        """Fills in values that no flag gives, from the checkpoint or by default.
+        """Sets missing values from the checkpoint or to defaults.
 
         Args:
             saved_settings: the settings in the model's `task.json`, or None.
-            longest: maximum tokens of the model's input. It limits the default of
-                `max_seq_length`.
+            longest: maximum number of tokens of a model input; the upper limit of
+                the default of `max_seq_length`.
 
         Raises:
-            InputError: --max_seq_length is above it.
+            InputError: --max_seq_length is greater than `longest`.
         """
         values: dict[str, Any] = {}
         for item in _stored(type(self)):
@@ -164,7 +166,7 @@ def _key(item: dataclasses.Field) -> str:
 
 
 def matches_type(value: Any, hint: Any) -> bool:
-    """Whether a JSON value has a type."""
+    """Returns whether a JSON value has the type of a hint."""
     kind, items = typing.get_origin(hint), typing.get_args(hint)
     if kind in (types.UnionType, typing.Union):
         return any(matches_type(value, each) for each in items)

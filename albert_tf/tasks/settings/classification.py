@@ -12,7 +12,7 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
 # Flags for --task_name=custom only.
-_OF_CUSTOM = (
+_CUSTOM_FLAGS = (
     *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
     *("index_column", "columns", "kind", "label_separator"),
     *("delimiter", "quoted"),
@@ -77,7 +77,7 @@ class ClassificationSettings(TaskSettings):
     labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
     label_separator: str | None = flags.field(",", stored=OPTIONAL)
     class_weights: tuple[str, ...] = flags.field(())
-    # Whether labels are JSON texts of numbers or truth values, as estimators store.
+    # Whether labels are JSON texts of numbers or truth values, from an estimator.
     labels_are_json: bool | None = config_field()
     # Lowest and highest number of a regression.
     bounds: tuple[float, float] | None = config_field()
@@ -92,11 +92,11 @@ class ClassificationSettings(TaskSettings):
                 f"columns"
             )
         used = [*self.text_columns, self.label_column, self.index_column]
-        twice = next((name for name in used if used.count(name) > 1), None)
-        if twice is not None:
+        repeated = next((name for name in used if used.count(name) > 1), None)
+        if repeated is not None:
             raise InputError(
-                f"--text_columns, --label_column, --index_column: {twice!r} is given "
-                f"twice"
+                f"--text_columns, --label_column, --index_column: {repeated!r} is "
+                f"given twice"
             )
         if self.delimiter is not None and len(self.dialect.delimiter or "") != 1:
             raise InputError(
@@ -126,9 +126,9 @@ class ClassificationSettings(TaskSettings):
 
     def check(self, config: FineTuningSettings) -> None:
         defaults = {item.name: item.default for item in dataclasses.fields(self)}
-        for name in _OF_CUSTOM:
-            named = self.task_name not in (None, CUSTOM)
-            if named and getattr(self, name) != defaults[name]:
+        for name in _CUSTOM_FLAGS:
+            is_custom = self.task_name in (None, CUSTOM)
+            if not is_custom and getattr(self, name) != defaults[name]:
                 raise InputError(
                     f"--{name}: requires --task_name={CUSTOM}; got {self.task_name}"
                 )
@@ -151,8 +151,8 @@ class ClassifierRunSettings(FineTuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.threshold
-        if given is not None and not (self.export_dir and 0 <= given <= 1):
+        threshold = self.threshold
+        if threshold is not None and not (self.export_dir and 0 <= threshold <= 1):
             raise InputError(
                 f"--threshold_to_export={self.threshold}: must be in [0, 1], and "
                 f"requires --export_dir"
@@ -161,5 +161,5 @@ class ClassifierRunSettings(FineTuningSettings):
     @property
     def threshold(self) -> float | None:
         """The threshold to export. **As released:** NaN means none."""
-        given = self.threshold_to_export
-        return None if given is None or math.isnan(given) else given
+        value = self.threshold_to_export
+        return None if value is None or math.isnan(value) else value

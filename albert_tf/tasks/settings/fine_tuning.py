@@ -9,7 +9,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
-# The parts of the data: the flag that requires each part, and the flag of its file.
+# The flags that require each part of the data, and the flags of its files.
 FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
@@ -55,8 +55,7 @@ class FineTuningSettings(TrainingSettings):
         "do_predict",
         "export_dir",
     )
-    # Default number of steps and of warmup steps. A number of epochs and a proportion
-    # have priority.
+    # Default numbers of steps. A number of epochs or a proportion has priority.
     released_steps: ClassVar[int] = 1000
     released_warmup: ClassVar[int] = 0
     released_epochs: ClassVar[float | None] = None
@@ -72,7 +71,7 @@ class FineTuningSettings(TrainingSettings):
     predict_batch_size: int = flags.field(8, at_least=1)
     optimizer: Literal["lamb", "adamw"] = "adamw"
     learning_rate: float = 5e-5
-    # None: as released, see above.
+    # None means the defaults above.
     num_train_steps: int = flags.field(
         None, alias="train_step", excludes=("num_train_epochs",)
     )
@@ -124,12 +123,12 @@ class FineTuningSettings(TrainingSettings):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts of the data that the run needs: train, dev and test."""
+        """The parts of the data for the run: train, dev and test."""
         return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))
 
     @property
     def initial_weights(self) -> str | None:
-        """The weights to start from, or a module with them."""
+        """The weights to start from, or a TF-Hub module."""
         return self.albert_hub_module_handle or self.init_checkpoint
 
     @property

@@ -48,8 +48,8 @@ class RaceSettings(TaskSettings):
     )
     middle_only: bool = flags.field(False, requires=("data_dir",))
     max_seq_length: int | None = size_field(512, OPTIONAL)
-    max_qa_length: int | None = size_field(128, is_segment=True, needs_room=True)
-    # Largest number of options of a question.
+    max_qa_length: int | None = size_field(128, is_segment=True, has_margin=True)
+    # Maximum number of options of a question.
     choices: int | None = config_field()
 
 

@@ -67,7 +67,7 @@ class SquadSettings(TaskSettings):
     )
     max_seq_length: int | None = size_field(384, OPTIONAL)
     doc_stride: int | None = size_field(128, is_segment=True)
-    max_query_length: int | None = size_field(64, is_segment=True, needs_room=True)
+    max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
     max_answer_length: int | None = size_field(30)
     start_n_top: int | None = size_field(5)
@@ -77,7 +77,7 @@ class SquadSettings(TaskSettings):
     )
     # The threshold at the start of the run.
     threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
-    # Hash of the ids of the questions that it was fitted on.
+    # Hash of the ids of the questions that the threshold is fitted on.
     threshold_fitted_on: str | None = config_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)

@@ -92,7 +92,7 @@ class TrainingSettings(CheckpointSettings):
 
     # **As released:** whether eval_results.txt has the best metric so far.
     log_best_metric = False
-    # A run needs one of these flags.
+    # A run requires one of these flags.
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
     def __post_init__(self) -> None:

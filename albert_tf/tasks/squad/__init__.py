@@ -1,13 +1,13 @@
-"""Questions about a text, answered from it: SQuAD 1.1, SQuAD 2.0 and similar files.
+"""Question answering from a context: SQuAD 1.1, SQuAD 2.0 and similar files.
 
-reading     files to questions
-locating    training answers to their places in the contexts
-features    questions to windows, the inputs of a model
-answers     scores of positions to answers: n-best lists, null odds, files
-pipeline    raw text to answers in Python
-graph       raw text to answers in a TensorFlow graph, for SavedModels
-scores      exact match and F1 of the official scripts, thresholds
-task        the family: heads, losses, thresholds, files
+reading     reads questions and answers
+locating    locates the training answers in the contexts
+features    divides questions and contexts into windows, the inputs of a model
+answers     makes answers from scores of positions: n-best lists, null odds, files
+scores      exact match and F1 as in the official scripts, thresholds
+task        the family of tasks: heads, losses, thresholds, files
+pipeline    answers questions in raw text, in Python
+graph       answers questions in raw text, in a TensorFlow graph
 """
 
 from albert_tf.tasks.squad.scores import evaluate_files

@@ -1,14 +1,14 @@
-"""Scores of positions to answers: n-best lists, null odds, thresholds and files.
+"""Makes answers from scores of positions: n-best lists, null odds and files.
 
-A model scores the positions of one window. `make_spans` makes spans of the scores,
-`candidates` merges the windows of a question, and `collect_answers` keeps the contents
+A model scores the positions of one window. `make_spans` makes spans from the scores,
+`candidates` merges the windows of a question, and `collect_answers` makes the contents
 of the files.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
-contents of the files. But the release also searches the logits of padding for starts
-and ends, so that answers depend on `max_seq_length`; here they are left out. And the
-release answers a question if its null odds are below the threshold; here also if they
-are equal, as in the official scripts.
+contents of the files. There are two differences. The released code also searches the
+logits of padding, so that its answers depend on `max_seq_length`. It answers a question
+if the null odds are below the threshold; here they may also be equal, as in the
+official scripts.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ import numpy as np
 
 from albert_tf.tasks.squad.features import Window, Windows
 
-# As released: the answer to a question of SQuAD 1.1 without a valid span.
+# As released: the answer of SQuAD 1.1 if no span is valid.
 NO_SPAN_TEXT = "empty"
-# As released: the score of the empty answer of 2.0 without a valid span.
+# As released: the score of the empty answer of SQuAD 2.0 if no span is valid.
 NO_SPAN_SCORE = -1e6
 LOGITS = ("start_logits", "end_logits")
 
@@ -35,10 +35,10 @@ class Span:
 
     Attributes:
         text: part of the context, without white space at its ends.
-        start_score: its first token's logit (linear head) or log probability.
-        end_score: its last token's.
-        begin: its first character in the context; -1 for an answer not from there.
-        end: the character after its last one.
+        start_score: logit (linear head) or log probability of the first token.
+        end_score: logit or log probability of the last token.
+        begin: first character in the context; -1 if the answer is not from the context.
+        end: the character after the last one.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Span:
 
     @property
     def score(self) -> float:
-        """The sum of both scores, by which spans are sorted."""
+        """The sum of both scores; spans are sorted by it."""
         return self.start_score + self.end_score
 
 
@@ -58,20 +58,20 @@ def make_spans(
 ) -> tuple[list[Span], float]:
     """Makes the spans of a window.
 
-    For the linear head, the best starts and ends are those of all positions, also of
-    [CLS], [SEP] and the question, which are no answers: a window may have no span.
+    For the linear head, the best starts and ends are chosen from all positions,
+    including [CLS], [SEP] and the question. So a window may have no valid span.
 
     Args:
         window: the input of the model.
-        outputs: of the linear head `start_logits` and `end_logits`, float [T or more];
-            of the conditional head `start_top_index` and `start_top_log_probs` [S],
-            `end_top_index` and `end_top_log_probs` [S * E], the ends of each start in
-            turn, and `cls_logits` [].
+        outputs: for the linear head, `start_logits` and `end_logits`, float [T or
+            more]; for the conditional head, `start_top_index` and `start_top_log_probs`
+            [S], `end_top_index` and `end_top_log_probs` [S * E], ordered by start, and
+            `cls_logits` [].
         settings: settings with `head`, `n_best_size` and `max_answer_length`.
 
     Returns:
         At most `n_best_size` spans with different texts, best first; and the logit of
-        "no answer", or for the linear head its score.
+        "no answer", for the linear head its score.
     """
     if settings.head == "linear":
         start, end = (outputs[name][: len(window.ids)] for name in LOGITS)
@@ -106,7 +106,7 @@ def make_spans(
 
 
 def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
-    """Returns the first `size` of sorted spans that have different texts."""
+    """Returns the first `size` sorted spans with different texts."""
     best: dict[str, Span] = {}
     for span in spans:
         best.setdefault(span.text, span)
@@ -120,14 +120,14 @@ class Candidates:
     """The possible answers of one question.
 
     Attributes:
-        spans: best first, with different texts; empty if no span is valid.
+        spans: spans with different texts, best first; empty if no span is valid.
         null_odds: logit of "no answer"; None in SQuAD 1.1.
     """
 
     spans: tuple[Span, ...]
     null_odds: float | None
 
-    def nbest(self) -> tuple[Span, ...]:
+    def n_best_spans(self) -> tuple[Span, ...]:
         """Returns the spans of the n-best list, which is never empty."""
         if self.spans:
             return self.spans
@@ -141,11 +141,11 @@ def candidates(
 ) -> Iterator[tuple[str, Candidates]]:
     """Yields the id and the possible answers of each question.
 
-    It ends before the first question of which a window was not predicted.
+    It ends before the first question whose predictions are incomplete.
 
     Args:
         windows: the inputs of the model.
-        predictions: the outputs for each, in the same order.
+        predictions: the outputs for each window, in the same order.
         settings: the task's settings.
     """
     predictions = iter(predictions)
@@ -154,7 +154,7 @@ def candidates(
         outputs = list(itertools.islice(predictions, len(indices)))
         if len(outputs) < len(indices):
             return
-        if not outputs:  # the question is left out
+        if not outputs:  # the question is skipped
             continue
         spans = [
             make_spans(windows[i], each, settings)
@@ -163,22 +163,22 @@ def candidates(
         merged = merge(spans, settings)
         odds = None if settings.version == "1.1" else merged.null_odds
         if settings.head == "linear" and odds is not None:  # odds against the best span
-            odds -= merged.nbest()[0].score
+            odds -= merged.n_best_spans()[0].score
         yield question.id, Candidates(merged.spans, odds)
 
 
 def merge(
     windows: Sequence[tuple[list[Span], float | None]], settings: Any
 ) -> Candidates:
-    """Merges the windows of one question; their order decides ties.
+    """Merges the windows of one question; equal spans stay in order of the windows.
 
     Args:
-        windows: the spans of each, and its logit of "no answer" in SQuAD 2.0, of which
-            the lowest counts.
-        settings: settings with `n_best_size` and `max_answer_length`.
+        windows: the spans of each window, and in SQuAD 2.0 its logit of "no answer";
+            the lowest one counts.
+        settings: settings with `n_best_size`.
     """
-    every = itertools.chain.from_iterable(spans for spans, _ in windows)
-    spans = sorted(every, key=lambda span: -span.score)
+    all_spans = itertools.chain.from_iterable(spans for spans, _ in windows)
+    spans = sorted(all_spans, key=lambda span: -span.score)
     odds = [float(null) for _, null in windows if null is not None]
     return Candidates(
         tuple(_drop_repeated_texts(spans, settings.n_best_size)),
@@ -188,12 +188,12 @@ def merge(
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers to every question, by id, in the order of the file.
+    """The answers to questions, by id, in the order of the file.
 
     Attributes:
-        texts: the best text of each, whatever the odds.
-        null_odds: logit of "no answer" of each; empty in SQuAD 1.1.
-        n_best: the entries of `nbest_predictions.json` of each, by their text and their
+        texts: the best text of each question, for any null odds.
+        null_odds: logit of "no answer" of each question; empty in SQuAD 1.1.
+        n_best: the entries of `nbest_predictions.json` of each question, by text and
             characters [begin, end).
         n_best_size: maximum number of entries.
     """
@@ -204,9 +204,9 @@ class Answers:
     n_best_size: int = 20
 
     def __add__(self, other: Self) -> Self:
-        """Adds null odds, and the probabilities of spans with the same text and place.
+        """Adds null odds, and probabilities of spans with the same text and characters.
 
-        The scores of a span come from the first model that has it.
+        The scores of a span are from the first model that has the span.
         """
         n_best = {}
         for id, entries in self.n_best.items():
@@ -219,7 +219,7 @@ class Answers:
         return dataclasses.replace(self, null_odds=odds, n_best=n_best)
 
     def __truediv__(self, count: int) -> Self:
-        """Divides a sum, sorts its spans and keeps the first `n_best_size`."""
+        """Divides the sums, sorts the spans and keeps the first `n_best_size`."""
         n_best = {}
         for id, entries in self.n_best.items():
             means = [
@@ -236,10 +236,10 @@ class Answers:
         )
 
     def apply_null_threshold(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the answers: "" if the null odds are above a threshold.
+        """Returns the answers, "" if the null odds are above a threshold.
 
         Args:
-            threshold: None answers every question.
+            threshold: the threshold; None answers all questions.
         """
         if threshold is None:
             return self.texts
@@ -250,7 +250,7 @@ class Answers:
         }
 
     def files(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the released files: contents by name, in SQuAD 1.1 without null odds.
+        """Returns the released files: contents by name; no null odds in SQuAD 1.1.
 
         Args:
             threshold: see `apply_null_threshold`.
@@ -271,10 +271,10 @@ class Answers:
 def collect_answers(
     questions: Iterable[tuple[str, Candidates]], n_best_size: int = 20
 ) -> Answers:
-    """Collects the answers of questions, given with their ids."""
+    """Collects the results of `candidates`."""
     answers = Answers({}, {}, n_best_size=n_best_size)
     for id, candidates in questions:
-        spans = candidates.nbest()
+        spans = candidates.n_best_spans()
         answers.texts[id] = spans[0].text
         if candidates.null_odds is not None:
             answers.null_odds[id] = candidates.null_odds
@@ -284,8 +284,8 @@ def collect_answers(
 
 
 def n_best(candidates: Candidates) -> list[dict]:
-    """Returns an entry of `nbest_predictions.json`; its probabilities add up to 1."""
-    spans = candidates.nbest()
+    """Returns the n-best list of a question; its probabilities add up to 1."""
+    spans = candidates.n_best_spans()
     highest = max(span.score for span in spans)
     weights = [math.exp(span.score - highest) for span in spans]
     total = sum(weights)

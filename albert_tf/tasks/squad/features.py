@@ -1,15 +1,15 @@
-"""Questions to the windows that a model reads: `[CLS] question [SEP] context [SEP]`.
+"""Divides questions into the model's windows: `[CLS] question [SEP] context [SEP]`.
 
-A context longer than a window is read in several, each `doc_stride` tokens after the
-one before. `encode` cuts texts into tokens, each context once, which is the only slow
-part; `Windows` makes each window on access.
+A context that is longer than a window is divided into several windows, which start
+`doc_stride` tokens apart. `encode` tokenizes each text once, which is the only slow
+part. `Windows` makes a window when it is read.
 
-T counts the tokens of a window, C those of the context in it, Q questions, P contexts
-and W windows.
+Letters: Q questions, P contexts, W windows, T tokens of a window, C tokens of the
+context in a window.
 
-**As released:** ids, masks, windows and targets. The release finds tokens in the text
-by an approximate alignment for each question, and drops a question if that fails (in
-Hangul, for one). Here the tokenizer gives the offsets, and no question is dropped.
+**As released:** ids, masks, windows and targets. The released code aligns tokens with
+the text approximately, and drops a question if this fails, for example in Hangul. Here
+the tokenizer returns the offsets, and no question is dropped.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ from albert_tf.tasks.squad.locating import locate
 from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
 
-# As released: a token adds this to the context of each token of its window.
+# As released: each token of a window adds this to the context score of its tokens.
 PER_TOKEN = 0.01
-# Instead of the tokens of an answer: there is none; the question is left out.
+# Values instead of the tokens of an answer.
 _NO_ANSWER, _SKIPPED = -1, -2
 
 
@@ -36,16 +36,16 @@ class Window:
 
     Attributes:
         question: the question.
-        text: the whole context.
+        text: the full context.
         ids: int32 [T], without padding.
         context_start: position of the first token of the context in `ids`.
         spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
-            context, without white space at their ends; a lone word mark is empty.
-        max_context: bool [C], whether the token has more text around it here than in
-            any other window; only at these may an answer begin.
+            context, without white space at their ends; empty for a lone word mark.
+        max_context: bool [C], whether the token has more context in this window than in
+            any other one; an answer begins only at such a token.
         start_position: position of the answer's first token; 0, the position of [CLS],
-            if there is no answer or this window does not hold all of it.
-        end_position: position of its last token, likewise.
+            if there is no answer or the window does not contain all of it.
+        end_position: position of the answer's last token, or 0.
     """
 
     question: Question
@@ -65,7 +65,7 @@ class Window:
             last: index of the last token, in [first, C).
         """
         begin = int(self.spans[first, 0])
-        # A lone word mark at the end stands after white space.
+        # A lone word mark at the end comes after white space.
         text = self.text[begin : int(self.spans[last, 1])].strip()
         return begin, begin + len(text), text
 
@@ -73,12 +73,12 @@ class Window:
         """Returns the inputs of the model, with padding at the end.
 
         Args:
-            length: positions with padding, at least T.
+            length: number of positions with padding, at least T.
 
         Returns:
             `input_ids`, `input_mask` (1 except for padding), `segment_ids` (1 for the
-            context and the [SEP] after it) and `p_mask` (1 where no answer begins or
-            ends, 0 for [CLS] and the context), int32 [length], with the released names.
+            context and the [SEP] after it) and `p_mask` (0 for [CLS] and the context,
+            otherwise 1), int32 [length]; these are the released names.
         """
         count, start = len(self.ids), self.context_start
         input_ids, input_mask, segment_ids = np.zeros((3, length), np.int32)
@@ -103,21 +103,21 @@ def encode(
     training: bool = False,
     skip_bad_rows: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Cuts contexts and questions into tokens.
+    """Tokenizes contexts and questions.
 
     Args:
         dataset: the questions.
-        tokenizer: cuts texts into tokens.
-        training: look for the first answer of each question.
+        tokenizer: the vocabulary.
+        training: whether to locate the first answer of each question.
         skip_bad_rows: see `locate`.
 
     Returns:
         `context_ids`, int32 [N], the tokens of all contexts; `context_spans`, int32
-        [N, 2], see `Window.spans`; `context_bounds`, int64 [P + 1], of which two
-        neighbours are the bounds of a context; `question_ids` and `question_bounds`,
-        likewise; `answers`, int32 [Q, 2], the first and the last token of each answer
-        in its context, -1 without an answer, -2 if the question is left out; `notes`,
-        texts to log about the answers.
+        [N, 2], see `Window.spans`; `context_bounds`, int64 [P + 1], context i has the
+        tokens [bounds[i], bounds[i + 1]); `question_ids` and `question_bounds`, the
+        same for questions; `answers`, int32 [Q, 2], the first and the last token of
+        each answer in its context, -1 without an answer, -2 if the question is
+        skipped; `notes`, texts to log about the answers.
 
     Raises:
         InputError: see `locate`.
@@ -153,8 +153,8 @@ def encode(
 def _find_tokens(spans: np.ndarray, answer: Answer) -> tuple[int, int]:
     """Returns the first and the last token of an answer, (-1, -1) without tokens.
 
-    They are the smallest span of tokens that holds all of the answer except the white
-    space at its ends. An answer without tokens (a joiner) takes the token after it.
+    They are the smallest span of tokens that contains the answer without the white
+    space at its ends. An answer without tokens (a joiner) gets the token after it.
     """
     text = answer.text.strip()
     begin = answer.start + answer.text.index(text)
@@ -177,20 +177,20 @@ def _concatenate(parts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray
 
 
 class Windows(Sequence[Window]):
-    """The windows of every question, in the order of the file.
+    """The windows of all questions, in the order of the file.
 
     Args:
         dataset: the questions.
         tokens: the arrays of `encode`.
-        tokenizer: the one that made the tokens.
+        tokenizer: the tokenizer of the tokens.
         settings: settings with `max_seq_length`, `doc_stride`, `max_query_length`.
 
     Attributes:
-        dataset: as given.
+        dataset: the questions.
         questions: Q questions, in the order of the file.
-        bounds: int64 [Q + 1]; question i has the windows from bound i to i + 1, none if
-            it is left out.
-        lengths: int32 [W], tokens of each window, T.
+        bounds: int64 [Q + 1]; question i has the windows [bounds[i], bounds[i + 1]),
+            none if it is skipped.
+        lengths: int32 [W], number of tokens of each window, T.
         notes: lines to log about the answers.
     """
 
@@ -212,16 +212,17 @@ class Windows(Sequence[Window]):
         self._queries = np.minimum(
             np.diff(tokens["question_bounds"]), settings.max_query_length
         )
-        self._room = settings.max_seq_length - self._queries - 3
-        self._step = np.minimum(self._room, settings.doc_stride)
+        # Maximum number of tokens of the context in a window.
+        self._sizes = settings.max_seq_length - self._queries - 3
+        self._step = np.minimum(self._sizes, settings.doc_stride)
         counts = np.diff(tokens["context_bounds"])[self._paragraphs]
-        windows = -(-np.maximum(counts - self._room, 0) // self._step) + 1
+        windows = -(-np.maximum(counts - self._sizes, 0) // self._step) + 1
         windows[tokens["answers"][:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(windows)])
         rows = np.repeat(np.arange(len(windows)), windows)
         index = np.arange(len(rows)) - self.bounds[rows]
         left = counts[rows] - index * self._step[rows]
-        used = np.minimum(left, self._room[rows]) + self._queries[rows] + 3
+        used = np.minimum(left, self._sizes[rows]) + self._queries[rows] + 3
         self.lengths = used.astype(np.int32)
 
     def __len__(self) -> int:
@@ -239,11 +240,11 @@ class Windows(Sequence[Window]):
         tokens = self._tokens
         row = int(np.searchsorted(self.bounds, number, side="right")) - 1
         index = int(number - self.bounds[row])
-        room, step = int(self._room[row]), int(self._step[row])
+        size, step = int(self._sizes[row]), int(self._step[row])
         first = index * step
         paragraph = self._paragraphs[row]
         begin, end = tokens["context_bounds"][paragraph : paragraph + 2].tolist()
-        part = slice(begin + first, min(begin + first + room, end))
+        part = slice(begin + first, min(begin + first + size, end))
         count = part.stop - part.start
         query = tokens["question_ids"][tokens["question_bounds"][row] :]
         query = query[: self._queries[row]]
@@ -260,17 +261,17 @@ class Windows(Sequence[Window]):
             ids,
             context_start,
             tokens["context_spans"][part],
-            _owners(end - begin, room, step)[first : first + count] == index,
+            _owners(end - begin, size, step)[first : first + count] == index,
             start_position,
             end_position,
         )
 
     @property
     def split_answers(self) -> int:
-        """The number of answers that no window holds as a whole."""
+        """The number of answers that no window contains completely."""
         first, last = self._tokens["answers"].T
         index = np.minimum(first // self._step, np.diff(self.bounds) - 1)
-        return int(((first >= 0) & (last >= index * self._step + self._room)).sum())
+        return int(((first >= 0) & (last >= index * self._step + self._sizes)).sum())
 
     def batch(
         self, rows: np.ndarray, length: int, targets: bool = False
@@ -278,10 +279,10 @@ class Windows(Sequence[Window]):
         """Makes a batch of windows: `Window.features`, int32 [B, length].
 
         Args:
-            rows: numbers of windows, int [B].
-            length: positions with padding.
-            targets: add `start_positions`, `end_positions` and `is_impossible`, int32
-                [B], the released names.
+            rows: indices of windows, int [B].
+            length: number of positions with padding.
+            targets: whether to add `start_positions`, `end_positions` and
+                `is_impossible`, int32 [B]; these are the released names.
         """
         windows = [self[int(row)] for row in rows]
         parts = [window.features(length) for window in windows]
@@ -297,28 +298,28 @@ class Windows(Sequence[Window]):
 def windows(
     dataset: Dataset, tokenizer: Tokenizer, settings: Any, *, training: bool = False
 ) -> Windows:
-    """Makes the windows of every question; see `encode` and `Windows`."""
+    """Makes the windows of all questions; see `encode` and `Windows`."""
     tokens = encode(dataset, tokenizer, training=training)
     return Windows(dataset, tokens, tokenizer, settings)
 
 
 @functools.lru_cache(4096)
-def _owners(count: int, room: int, step: int) -> np.ndarray:
-    """Returns the window in which each token has most context, the first of equals.
+def _owners(count: int, size: int, step: int) -> np.ndarray:
+    """Returns the window in which each token has the most context, or the first one.
 
-    **As released:** the smaller side counts, and a hundredth of the window's length.
+    **As released:** the context is the smaller of both sides, plus 0.01 of the length.
 
     Args:
-        count: tokens of the context.
-        room: maximum number of its tokens in a window.
-        step: tokens between the beginnings of two windows.
+        count: number of tokens of the context.
+        size: maximum number of its tokens in a window.
+        step: number of tokens between the starts of two windows.
 
     Returns:
-        The number of the window, int64 [count].
+        The index of the window, int64 [count].
     """
     owners, best = np.zeros(count, np.int64), np.full(count, -1.0)
-    for index, first in enumerate(range(0, max(count - room, 0) + step, step)):
-        length = min(room, count - first)
+    for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
+        length = min(size, count - first)
         before, part = np.arange(length), slice(first, first + length)
         scores = np.minimum(before, before[::-1]) + PER_TOKEN * length
         owners[part][scores > best[part]] = index

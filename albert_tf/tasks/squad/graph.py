@@ -1,8 +1,7 @@
-"""Answers to questions in a TensorFlow graph, from raw text, as SavedModels hold it.
+"""Answers questions in a TensorFlow graph, from raw text, for SavedModels.
 
-`features` and `answers` work on one question after the other; this module does the same
-for a batch. Letters: B questions, W windows of all questions, T tokens of a window, M
-spans.
+`features` and `answers` process one question at a time; this module does the same for a
+batch. Letters: B questions, W windows of all questions, T tokens of a window, M spans.
 """
 
 import dataclasses
@@ -42,25 +41,25 @@ def question_answering(
 ) -> ServingFunction:
     """Returns a function that answers questions from a context of any length.
 
-    Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B];
-    `begin` and `end`, int32 [B], its characters in the context, -1 without an answer;
-    `score`, float32 [B], by which spans are sorted; `probability`, float32 [B], of the
-    span within the n-best list; `n_best_answers` and `n_best_probabilities` [B,
-    n], "" and 0 behind the end of a list. SQuAD 2.0 adds `null_odds`, float32 [B], the
-    logit of "no answer" (of a linear head the null score less the score of the best
-    span). Above `threshold` the answer is "", and begin and end are -1; the other
-    outputs stay.
+    Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B]; `begin`
+    and `end`, int32 [B], its characters in the context, -1 without an answer; `score`,
+    float32 [B], the score of the span; `probability`, float32 [B], its probability in
+    the n-best list; `n_best_answers` and `n_best_probabilities`, [B, n], filled with ""
+    and 0. SQuAD 2.0 adds `null_odds`, float32 [B]: the logit of "no answer", or for a
+    linear head the null score minus the score of the best span. If the null odds are
+    above `threshold`, `answer` is "" and `begin` and `end` are -1; the other outputs
+    do not change.
 
-    Without any span, as in an empty context, the answer is "" with probability 0. **As
-    released:** the files of `run_squad.py` have "empty" with probability 1 for it, in
-    SQuAD 1.1.
+    If no span is valid, as for an empty context, the answer is "" with probability 0.
+    **As released:** the files of `run_squad.py` then have "empty" with probability 1,
+    in SQuAD 1.1.
 
     Args:
         model: a model for SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        settings: the version, the lengths of windows and limits of answers. None has
-            the released default: version 2.0 only for the conditional head.
-        threshold: the threshold in 2.0; None answers every question.
+        settings: the version, the lengths of windows and limits of answers. By default
+            as released; the version is 2.0 only for the conditional head.
+        threshold: the threshold for SQuAD 2.0; None answers all questions.
 
     Raises:
         InputError: the model, the lengths, the threshold or the vocabulary do not fit.
@@ -83,7 +82,7 @@ class _Questions(tf.Module):
         super().__init__()
         self._is_linear = isinstance(model, models.AlbertSpanLabeler)
         score = _score_pairs if self._is_linear else _score_beams
-        # Not the model itself: an attribute would be saved as a Keras model too.
+        # A function, because a model as an attribute would be saved as a Keras model.
         self._score = lambda inputs: score(model, inputs, settings.n_best_size)
         self._min_length = 1
         if not self._is_linear:
@@ -96,7 +95,7 @@ class _Questions(tf.Module):
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers questions, string [B], from contexts, string [B]."""
-        # Offsets count characters, also those that replace bytes that are no UTF-8.
+        # This replaces invalid bytes, so that offsets count characters.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = self._tokenize(question)
         ids, begins, ends = self._tokenize.encode_with_offsets(context)
@@ -127,39 +126,36 @@ class _Windows:
     """The windows of all questions; see `features`.
 
     Attributes:
-        row: int32 [W], the question of each.
+        row: int32 [W], the question of each window.
     """
 
     def __init__(self, ids: tf.RaggedTensor, query_lengths: tf.Tensor, settings):
-        """Lays windows over contexts.
+        """Divides contexts into windows.
 
         Args:
             ids: int32 [B, None], the tokens of each context.
-            query_lengths: int64 [B], the tokens of each question.
+            query_lengths: int64 [B], number of tokens of each question.
             settings: settings with the lengths of windows.
         """
         total = ids.row_lengths()
-        room = settings.max_seq_length - query_lengths - 3
-        step = tf.minimum(room, settings.doc_stride)
-        count = 1 - tf.minimum(room - total, 0) // step
+        size = settings.max_seq_length - query_lengths - 3
+        step = tf.minimum(size, settings.doc_stride)
+        count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
         index = tf.ragged.range(count).values
         first = index * tf.gather(step, row)
-        self.length = tf.minimum(tf.gather(room, row), tf.gather(total, row) - first)
+        self.length = tf.minimum(tf.gather(size, row), tf.gather(total, row) - first)
         self.query_length = tf.gather(query_lengths, row)
-        # Indices into the tokens of all contexts, one after the other.
+        # Indices into the concatenated tokens of all contexts.
         self.start = tf.gather(ids.row_starts(), row) + first
         self._max_context = self._has_max_context(tf.size(ids.values))
 
     def _has_max_context(self, count: tf.Tensor) -> tf.Tensor:
-        """Returns whether a token has its most context in a window; see `features`.
+        """Returns `Window.max_context` of all windows, concatenated, bool.
 
         Args:
-            count: tokens of all contexts, int32 [].
-
-        Returns:
-            bool, the tokens of one window after the other.
+            count: number of tokens of all contexts, int32 [].
         """
         inner = tf.ragged.range(self.length)
         window = tf.cast(inner.value_rowids(), tf.int32)
@@ -179,7 +175,7 @@ class _Windows:
             query: int32 [B, None], the questions.
             ids: int32 [B, None], the contexts.
             special: ids of [CLS], [SEP] and padding.
-            min_length: minimum of T.
+            min_length: minimum T.
         """
         cls, sep, pad = special
         one = tf.ones_like(self.length)
@@ -202,7 +198,7 @@ class _Windows:
         return {**inputs, "p_mask": tf.cast(~is_possible, tf.int32)}
 
     def select_spans(self, scores: Mapping[str, tf.Tensor], max_answer_length: int):
-        """Returns the candidates that can be answers; see `answers`.
+        """Returns the valid spans; see `answers.make_spans`.
 
         Args:
             scores: `first` and `last`, int32 [W, candidates], positions; `score`,
@@ -210,8 +206,8 @@ class _Windows:
             max_answer_length: maximum number of tokens of an answer.
 
         Returns:
-            dict of `row` int32 [M], `first` and `last` int32 [M], tokens of all
-            contexts, and `score` float64 [M]; windows in order.
+            `row`, int32 [M]; `first` and `last`, int32 [M], indices into the tokens of
+            all contexts; and `score`, float64 [M]; in the order of the windows.
         """
         start = tf.cast(self.query_length + 2, tf.int32)[:, None]
         length = tf.cast(self.length, tf.int32)[:, None]
@@ -236,7 +232,7 @@ class _Windows:
 def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines the best starts and ends; see `answers.make_spans`.
 
-    `null` is the score of no answer, which is [CLS]'s score.
+    `null` is the score of "no answer", which is the score of [CLS].
     """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)
@@ -256,7 +252,7 @@ def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
 
 
 def _score_beams(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
-    """Returns the spans of a conditional head; see `answers.make_spans`."""
+    """Returns the spans of the conditional head; see `answers.make_spans`."""
     outputs = model(inputs)
     each = model.head.end_n_top
     start = tf.repeat(outputs["start_top_log_probs"], each, axis=1)
@@ -276,7 +272,7 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
         spans: int32 [M] `row`, `first` and `last`.
         context: string [B].
         begins: int32 [N], the first character of each token of all contexts.
-        ends: int32 [N], the character after its last one.
+        ends: int32 [N], the character after the last one of each token.
     """
     begin, end = tf.gather(begins, spans["first"]), tf.gather(ends, spans["last"])
     texts = tf.strings.substr(
@@ -291,12 +287,12 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     """Returns the best spans of each question with different texts.
 
     Args:
-        spans: dict of tensors [M], those of one question in the order of its windows.
+        spans: tensors [M] by name; the spans of a question are in window order.
         rows: B.
-        size: maximum number of spans.
+        size: maximum number of spans per question.
 
     Returns:
-        `text`, `score`, `begin` and `end`, ragged [B, at most size], best first.
+        `text`, `score`, `begin` and `end`, ragged [B, None], best first.
     """
     by_score = tf.argsort(spans["score"], direction="DESCENDING", stable=True)
     order = tf.gather(
@@ -319,7 +315,7 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
 
 
 def _outputs(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
-    """Returns the outputs of n-best lists; see `answers.Candidates.nbest`."""
+    """Returns the outputs of n-best lists; see `answers.Candidates`."""
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     none = best["score"].row_lengths() == 0
     zeros, is_empty = tf.zeros_like(scores), none[:, None]

@@ -1,8 +1,8 @@
-"""Finds the training answers in their contexts.
+"""Locates the training answers in their contexts.
 
-A file may count `answer_start` in UTF-16 units or in bytes, as some label tools do, and
-an answer may differ from its context in white space, normal form or letter case, if the
-tokenizer makes the same tokens of both.
+Some label tools count `answer_start` in UTF-16 units or in bytes. An answer may differ
+from its context in white space, normal form or letter case, if both have the same
+tokens.
 """
 
 import functools
@@ -17,7 +17,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad.reading import Answer, Dataset
 from albert_tf.text.tokenization import CharacterMap, Tokenizer
 
-# Other units of `answer_start`: an encoding, and the bytes of a unit.
+# Other units of `answer_start`: encoding and bytes per unit.
 _UNITS = {"UTF-16 units": ("utf-16-le", 2), "bytes of UTF-8": ("utf-8", 1)}
 
 
@@ -26,7 +26,7 @@ class Locations(NamedTuple):
 
     Attributes:
         answers: answers as they are in the contexts; impossible questions have none.
-        skipped: why a question is left out.
+        skipped: the reason for each skipped question.
         notes: lines to log.
     """
 
@@ -38,26 +38,25 @@ class Locations(NamedTuple):
 def locate(
     dataset: Dataset, tokenizer: Tokenizer, skip_bad_rows: bool = False
 ) -> Locations:
-    """Finds the first answer of each question.
+    """Locates the first answer of each question.
 
-    `answer_start` counts characters, or the other unit at which all answers stand. If
-    there is none, each answer is taken from the place nearest to its `answer_start`.
+    `answer_start` counts characters, or another unit if it fits all answers. If no unit
+    fits, each answer is located nearest to its `answer_start`.
 
     Args:
         dataset: the training questions.
-        tokenizer: decides which texts are equal.
-        skip_bad_rows: leave out questions without an answer in their context.
+        tokenizer: texts with the same tokens are equal.
+        skip_bad_rows: whether to skip questions whose answer is not in the context.
 
     Raises:
-        InputError: questions that are not impossible have no answer, or one that is
-            empty or not in its context; with `skip_bad_rows`, only if no question is
-            left.
+        InputError: a question that is not impossible has no answer, an empty one, or
+            one that is not in its context. With `skip_bad_rows`: no question remains.
     """
     questions = list(dataset.questions)
     searches, skipped = _search_contexts(dataset, tokenizer)
 
-    def format_ids(reasons: Mapping[int, str]) -> str:
-        return ", ".join(f"{questions[i].id!r} ({why})" for i, why in reasons.items())
+    def format_ids(notes: Mapping[int, str]) -> str:
+        return ", ".join(f"{questions[i].id!r} ({note})" for i, note in notes.items())
 
     count = f"{dataset.path}: {len(skipped):,} of {len(questions):,} questions"
     if skipped and not (skip_bad_rows and len(skipped) < len(questions)):
@@ -93,7 +92,7 @@ class _Search:
     """The search for an answer in a context.
 
     Attributes:
-        begin: the stated first character of the answer without its white space.
+        begin: the stated first character of the answer without white space.
     """
 
     def __init__(self, context: str, answer: Answer, tokenizer: Tokenizer):
@@ -104,7 +103,7 @@ class _Search:
         self.begin = answer.start + self._indent
 
     def start_in(self, unit: str) -> int:
-        """Returns `answer_start` in characters if it counts this unit."""
+        """Converts `answer_start` from a unit to characters."""
         if unit not in _UNITS:
             return self._start
         encoding, size = _UNITS[unit]
@@ -112,7 +111,7 @@ class _Search:
         return len(before.decode(encoding, "ignore"))
 
     def find(self, start: int) -> Answer | None:
-        """Returns the answer as it stands at a character of the context, if it does."""
+        """Returns the answer at a character of the context; None if it is not there."""
         begin = start + self._indent
         if self._text and start >= 0 and self._context.startswith(self._text, begin):
             return Answer(self._text, begin)
@@ -120,7 +119,7 @@ class _Search:
 
     @functools.cached_property
     def nearest(self) -> Answer | None:
-        """The answer at `answer_start`, or else at the nearest location, if any."""
+        """The answer at `answer_start` or the nearest location; None if not found."""
         return self.find(self._start) or min(
             self._matches,
             key=lambda answer: abs(answer.start - self.begin),
@@ -129,7 +128,7 @@ class _Search:
 
     @functools.cached_property
     def _matches(self) -> list[Answer]:
-        """Each part of the context that has the tokens of the answer, in order."""
+        """All parts of the context that have the tokens of the answer, in order."""
         context, folded = self._context, self._context.translate(_FOLDED)
         origins = np.repeat(
             np.arange(len(context)), [len(_FOLDED[ord(c)]) for c in context]
@@ -148,7 +147,7 @@ class _Search:
 
 
 def _fold(character: str) -> str:
-    """Drops characters that a tokenizer may drop, so that no match is missed."""
+    """Normalizes a character, and drops it if a tokenizer may drop it."""
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     return "".join(c for c in decomposed if unicodedata.category(c)[0] not in "CMZ")
 
@@ -159,7 +158,7 @@ _FOLDED = CharacterMap(_fold)
 def _search_contexts(
     dataset: Dataset, tokenizer: Tokenizer
 ) -> tuple[dict[int, _Search], dict[int, str]]:
-    """Searches the contexts; returns searches, and reasons of failure, by question."""
+    """Searches the contexts; returns searches and failures, by question."""
     searches: dict[int, _Search] = {}
     skipped: dict[int, str] = {}
     pairs = ((q, p.context) for p in dataset.paragraphs for q in p.questions)

@@ -1,4 +1,4 @@
-"""Questions and contexts to answers, in Python."""
+"""Answers questions from contexts, in Python."""
 
 from albert_tf.errors import InputError
 from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats
@@ -9,7 +9,7 @@ from albert_tf.text import inputs
 
 
 class QuestionAnsweringPipeline(FineTunedPipeline):
-    """The span of a context that answers a question."""
+    """Finds the span of a context that answers a question."""
 
     settings_class = SquadSettings
     options = ("threshold", "top_k")
@@ -47,7 +47,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
                 "probability": round_floats(entry["probability"]),
             }
             for (text, begin, end), entry in scores.n_best[""].items()
-            if begin >= 0  # else no span is valid
+            if begin >= 0  # otherwise, no span is valid
         ]
         answer = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
         if best:
@@ -62,7 +62,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
 
 
 def check_threshold(version: str, threshold: float | None) -> None:
-    """Checks that there is no threshold for SQuAD 1.1."""
+    """Checks that a model for SQuAD 1.1 has no threshold."""
     if threshold is not None and version == "1.1":
         raise InputError(
             f"threshold {threshold}: a model of SQuAD 1.1 has no null odds"

@@ -1,4 +1,4 @@
-"""Reads questions as SQuAD 1.1 and 2.0 have them, and as `datasets` writes them.
+"""Reads questions in the formats of SQuAD 1.1 and 2.0 and of `datasets`.
 
     {"version": "1.1", "data": [{"paragraphs": [{"context": text, "qas": [
         {"id": text, "question": text, "is_impossible": false,
@@ -7,13 +7,13 @@
     {"id": text, "context": text, "question": text,
      "answers": {"text": [text], "answer_start": [character]}}
 
-Records of the second form are the lines of a file, or the items of a list that is the
-whole file or its `data`. Either form of `answers` is read in both. The file may be
-compressed with gzip.
+Records of the second form are lines, or items of a list, which is the file or its
+`data`. Both forms of `answers` are read in both formats. The file may be compressed
+with gzip.
 
-`version` and `is_impossible` may be absent, and so may answers that are not needed. In
-SQuAD 2.0 a question without answers is impossible, as in the official script, unless no
-question of the file has an answer. An id may be a number. Other keys are ignored.
+`version`, `is_impossible` and unused answers may be absent. In SQuAD 2.0, a question
+without answers is impossible, as in the official script, unless no question of the file
+has an answer. An id may be a number. Other keys are ignored.
 """
 
 import collections
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question; one without answers that is not impossible is not labeled."""
+    """A question; it is unlabeled if it is not impossible and has no answers."""
 
     id: str
     text: str
@@ -74,15 +74,15 @@ class Dataset:
 
     @property
     def questions(self) -> Iterator[Question]:
-        """Every question, in the order of the file."""
+        """All questions, in the order of the file."""
         for paragraph in self.paragraphs:
             yield from paragraph.questions
 
     @property
     def first_question_without_answer(self) -> str | None:
-        """The id of the first question that cannot be scored."""
-        open_ones = (q.id for q in self.questions if not (q.answers or q.is_impossible))
-        return next(open_ones, None)
+        """The id of the first unlabeled question, which cannot be scored."""
+        unlabeled = (q.id for q in self.questions if not (q.answers or q.is_impossible))
+        return next(unlabeled, None)
 
 
 def read(
@@ -91,16 +91,16 @@ def read(
     """Reads a file.
 
     Args:
-        path: JSON or JSON lines; a file of text, see `files.read_text`.
-        version: "1.1" or "2.0"; None takes 2.0 if a question is impossible, if the
-            file's `version` says so, or if it has none and only some questions have
-            answers; else 1.1.
-        encoding: used if a file has no byte order mark; None means UTF-8.
+        path: a text file with JSON or JSON lines, see `files.read_text`.
+        version: "1.1" or "2.0". By default 2.0 if a question is impossible, if the
+            file's `version` is 2, or if it has no `version` and only some questions
+            have answers; otherwise 1.1.
+        encoding: used if a file has no byte order mark; by default UTF-8.
 
     Raises:
-        InputError: the file cannot be read or is not JSON, a key is missing or of
-            another type, or an id occurs twice. The message names the file and the
-            question's id, or its location.
+        InputError: the file cannot be read or is not JSON, a key is missing or has
+            another type, or an id occurs twice. The message has the file and the
+            question's id or location.
     """
     header: dict[str, Any] = {}
     items = list(json_values.objects(read_text(path, encoding), path, header))
@@ -121,7 +121,7 @@ def read(
             (context, q if q.answers else q._replace(is_impossible=True))
             for context, q in pairs
         ]
-    # A context that its questions repeat is tokenized once.
+    # Adjacent records with the same context share one paragraph, tokenized once.
     paragraphs = (
         Paragraph(context, tuple(question for _, question in group))
         for context, group in itertools.groupby(pairs, operator.itemgetter(0))
@@ -134,27 +134,27 @@ def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
 
     Args:
         value: a list of objects with `text` and `answer_start`, one such object, or one
-            with a list under each key; None if there are no answers.
+            object with a list under each key; None if there are no answers.
         location: the question's location, for messages.
 
     Raises:
-        InputError: they have another form.
+        InputError: `value` has another form.
     """
-    given = [] if value is None else value
-    if isinstance(given, dict):
-        texts, starts = given.get("text"), given.get("answer_start")
+    items = [] if value is None else value
+    if isinstance(items, dict):
+        texts, starts = items.get("text"), items.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list):
             pairs = itertools.zip_longest(texts, starts)
-            given = [{"text": text, "answer_start": start} for text, start in pairs]
+            items = [{"text": text, "answer_start": start} for text, start in pairs]
         else:
-            given = [given]
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+            items = [items]
+    if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
         raise InputError(
             f"{location}: answers is {errors.quote(value)}; expected dicts of "
             f"text and answer_start, or one with lists of them"
         )
     answers = []
-    for each in given:
+    for each in items:
         text = get(each, "text", str, location)
         answers.append(Answer(text, get(each, "answer_start", int, location)))
     return tuple(answers)
@@ -186,7 +186,7 @@ def _parse_question(value: Any, location: str, path: str | Path) -> Question:
 
 
 def _infer_version(stated: Any, questions: Sequence[Question]) -> str:
-    # The first number of "2.0", "v2.0" or "squad_v2", but not of a date.
+    # 2 is the first number of "2.0", "v2.0" and "squad_v2", but not of a date.
     is_stated = re.findall(r"\d+", str(stated))[:1] == ["2"]
     is_impossible = any(question.is_impossible for question in questions)
     answered = [bool(question.answers) for question in questions]

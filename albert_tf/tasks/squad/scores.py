@@ -1,6 +1,6 @@
-"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 compute them.
+"""Exact match and F1 as in the official scripts of SQuAD 1.1 and 2.0.
 
-Metrics here are percent, as those scripts print them.
+Metrics are percentages, as in these scripts.
 """
 
 import bisect
@@ -22,13 +22,13 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """Lower-cases, and drops ASCII punctuation, English articles and extra space."""
+    """Lower-cases, and removes ASCII punctuation, articles and extra white space."""
     text = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(answer: str, truth: str) -> float:
-    """Returns 1 for equal answers, 0 for others."""
+    """Returns 1 if both answers are equal after `normalize`, otherwise 0."""
     return float(normalize(answer) == normalize(truth))
 
 
@@ -37,9 +37,9 @@ def f1(answer: str, truth: str, empty_counts: bool = False) -> float:
 
     Args:
         answer: the prediction.
-        truth: a right answer.
-        empty_counts: whether two answers without words score 1 (SQuAD 2.0), or 0
-            (SQuAD 1.1).
+        truth: a correct answer.
+        empty_counts: whether two answers without words score 1 (SQuAD 2.0) or 0 (SQuAD
+            1.1).
     """
     words, true_words = normalize(answer).split(), normalize(truth).split()
     if empty_counts and not (words and true_words):
@@ -66,14 +66,15 @@ def evaluate_files(
     Args:
         dataset_json: questions and answers; see `reading`.
         predictions_json: {question id: answer}; other ids are ignored. A question
-            without one scores 0, and a warning counts them.
+            without a prediction scores 0, and a warning counts them.
         null_odds_json: {question id: score of "no answer"}.
         threshold: see `evaluate`.
-        version: the script to follow, "1.1" or "2.0"; None takes the dataset's version.
+        version: version of the official script, "1.1" or "2.0"; by default the
+            dataset's version.
 
     Raises:
-        InputError: a file cannot be read or holds something else, no id of the
-            predictions is in the dataset, or see `evaluate`.
+        InputError: a file cannot be read or has another form, no id of the predictions
+            is in the dataset, or see `evaluate`.
     """
     dataset = read(dataset_json, version)
     answers = _values(predictions_json, str, "answers")
@@ -100,24 +101,25 @@ def evaluate(
     null_odds: Mapping[str, float] | None = None,
     threshold: float | None = None,
 ) -> dict[str, float]:
-    """Scores predictions as the official script of the dataset's version does.
+    """Scores predictions as in the official script of the dataset's version.
 
     Args:
         dataset: questions and answers.
-        predictions: {question id: answer}, "" for none. A question that is not in it
-            scores 0.
+        predictions: {question id: answer}, "" for no answer. A question without a
+            prediction scores 0.
         null_odds: {question id: score of "no answer"}, only for SQuAD 2.0; adds the
             best thresholds.
-        threshold: questions with null odds above it count as not answered; None changes
-            nothing.
+        threshold: questions with higher null odds count as not answered; None means no
+            threshold.
 
     Returns:
-        Percent: `exact_match`, `f1` (1.1); `exact`, `f1`, `total`, the same with
-        `HasAns_` and `NoAns_` if there are such questions, and with null odds
-        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh` (2.0).
+        Percentages. SQuAD 1.1: `exact_match`, `f1`. SQuAD 2.0: `exact`, `f1`, `total`;
+        the same with `HasAns_` and `NoAns_` if there are such questions; with null odds
+        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
 
     Raises:
-        InputError: a question has no answer or score if one is needed.
+        InputError: a required answer or null odds are missing, or the version has no
+            null odds.
     """
     is_v1 = dataset.version == "1.1"
     if is_v1 and (null_odds is not None or threshold is not None):
@@ -170,21 +172,21 @@ def best_threshold(
     answerable: Collection[str],
     total: int,
 ) -> tuple[float, float]:
-    """Finds the highest total score, and the threshold that gives it.
+    """Returns the highest mean score, and its threshold.
 
-    As in the official script, questions become answered one by one, with rising null
-    odds. If none should be answered, the threshold is 0.
+    As in the official script, questions are answered one by one, in order of their null
+    odds. If no question should be answered, the threshold is 0.
 
     Args:
-        scores: scores in [0, 1] by question id, if all are answered as predicted.
-        predictions: the answers; "" is none.
+        scores: scores in [0, 1] by question id, if all questions are answered.
+        predictions: the answers, "" for no answer.
         null_odds: {question id: score of "no answer"}.
         answerable: ids of the questions that have an answer.
-        total: number of questions, also those without a prediction.
+        total: number of questions, including those without a prediction.
 
     Returns:
-        The mean score in percent, and the threshold: answer if the null odds are at or
-        below it.
+        The mean score in percent, and the threshold. A question is answered if its null
+        odds are not above the threshold.
     """
     current = best = float(sum(id not in answerable for id in scores))
     threshold = 0.0
@@ -203,15 +205,15 @@ def best_threshold(
 def search_threshold(
     dataset: Dataset, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns the threshold with the highest F1 for other questions.
+    """Returns the threshold with the highest F1, for other questions.
 
     Args:
-        dataset: a SQuAD 2.0 dataset; not the one to be scored with the threshold.
-        predictions: the answers if every question is answered.
+        dataset: SQuAD 2.0 questions; others than those to score with the threshold.
+        predictions: an answer to each question.
         null_odds: {question id: score of "no answer"}.
 
     Raises:
-        InputError: no question has an answer, or one has no score.
+        InputError: no question has an answer, or null odds are missing.
     """
     if not any(question.answers for question in dataset.questions):
         raise InputError(
@@ -224,18 +226,18 @@ def search_threshold(
 def center_threshold(
     metrics: Mapping[str, float], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns the middle of the gap in the null odds that gives the best F1.
+    """Returns the best threshold for F1, midway between two values of the null odds.
 
-    The official threshold equals the null odds of a question, so that the rounding of
-    another runtime may change its answer.
+    The official threshold equals the null odds of a question, so the rounding of
+    another runtime could change the answer to it.
 
     Args:
-        metrics: the result of `evaluate` with the official threshold.
+        metrics: the result of `evaluate` with null odds.
         null_odds: {question id: score of "no answer"}.
 
     Returns:
-        The threshold; 1 beyond the outermost null odds if all or no questions should be
-        answered.
+        The threshold. If all or no questions should be answered, it is 1 above or below
+        all null odds.
     """
     odds = sorted(null_odds.values())
     silent = 100.0 * metrics.get("NoAns_total", 0) / metrics["total"]
@@ -249,7 +251,7 @@ def center_threshold(
 def _score_answers(
     dataset: Dataset, predictions: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Returns the exact match and the F1 of each prediction, whatever the odds."""
+    """Returns the exact match and the F1 of each prediction, without a threshold."""
     is_v1 = dataset.version == "1.1"
     scores: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
     for question in dataset.questions:
@@ -259,7 +261,7 @@ def _score_answers(
                 f"with; in SQuAD 1.1 each needs one or more"
             )
         if (answer := predictions.get(question.id)) is not None:
-            # An answer of only punctuation and articles counts as none in 2.0.
+            # In SQuAD 2.0, an answer of only punctuation and articles does not count.
             texts = [each.text for each in question.answers]
             truths = [text for text in texts if is_v1 or normalize(text)] or [""]
             scores["exact"][question.id] = max(exact_match(answer, t) for t in truths)
@@ -273,7 +275,7 @@ def _means(
     means: dict[str, float] = {}
     for name, values in scores.items():
         total = 0.0
-        for id in ids:  # from Python 3.12 on, `sum` rounds otherwise than the release
+        for id in ids:  # since Python 3.12, `sum` rounds differently
             total += values.get(id, 0.0)
         means[f"{prefix}{name}"] = 100.0 * total / len(ids)
     return {**means, f"{prefix}total": len(ids)}

@@ -1,4 +1,4 @@
-"""Answers that are spans of a text: SQuAD 1.1, SQuAD 2.0, `run_squad.py`."""
+"""Question answering: SQuAD 1.1, SQuAD 2.0, `run_squad.py`."""
 
 import collections
 import dataclasses
@@ -25,7 +25,7 @@ from albert_tf.tasks.squad.features import Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
-# Keys of `task.json`: the threshold, and `hash_ids` of the questions of its search.
+# Keys of `task.json`: the threshold, and `hash_ids` of the questions it is fitted on.
 THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on"
 
 _BEAMS = (
@@ -33,20 +33,20 @@ _BEAMS = (
     *("end_top_index", "end_top_log_probs"),
     "cls_logits",
 )
-# As released, if neither a flag nor the model's folder has one.
+# As released, if neither a flag nor the model's folder has a threshold.
 _DEFAULT_NULL_THRESHOLD = 0.0
 
 
 class QuestionAnswering(base.FineTuningTask):
-    """Answers that are spans of a context (paper: SQuAD 1.1 and 2.0).
+    """Answers questions with spans of a context (paper: SQuAD 1.1 and 2.0).
 
-    Metrics are the official scripts' metrics, in percent, and the threshold of the
-    answers (`null_score_diff_threshold`, 2.0). An evaluation has no loss: its questions
-    have several answers.
+    The metrics are those of the official scripts, in percent, and the threshold
+    (`null_score_diff_threshold`, SQuAD 2.0). An evaluation has no loss, because its
+    questions have several answers.
 
     Attributes:
         threshold: null odds above which a question has no answer; None in SQuAD 1.1.
-        fitted_on: `hash_ids` of the questions that it was fitted on, or None.
+        fitted_on: `hash_ids` of the questions that it is fitted on, or None.
 
     Raises:
         InputError: windows are shorter than the number of candidates.
@@ -63,15 +63,13 @@ class QuestionAnswering(base.FineTuningTask):
         self.fitted_on = settings.threshold_fitted_on
         # The best threshold of the last evaluation.
         self._best_threshold: float | None = None
-        # No run replaces a threshold that a flag gives by a better one.
+        # A threshold from a flag is never replaced by a better one.
         self._threshold_from_flag = settings.null_score_diff_threshold is not None
-        if not self._threshold_from_flag:
-            self.best_checkpoint_keys = (THRESHOLD_KEY, FITTED_ON_KEY)
         if settings.version == "1.1":
             self.key_metric = "f1"
             self.progress_metrics = ("exact_match", "f1")
         else:
-            # The best F1 of any threshold, which can be chosen later.
+            # The F1 of the best threshold, which is chosen after training.
             self.key_metric = "best_f1"
             self.progress_metrics = ("exact", "f1", "best_f1")
         self._is_linear = settings.head == "linear"
@@ -88,6 +86,12 @@ class QuestionAnswering(base.FineTuningTask):
     def description(self) -> dict[str, Any]:
         thresholds = {THRESHOLD_KEY: self.threshold, FITTED_ON_KEY: self.fitted_on}
         return {**super().description, **thresholds}
+
+    def save_assets(self, folder: Path) -> None:
+        """Writes `task.json`, and keeps the threshold of the best checkpoint."""
+        saved = {} if self._threshold_from_flag else metadata.read_task(folder)
+        threshold = {k: saved[k] for k in (THRESHOLD_KEY, FITTED_ON_KEY) if k in saved}
+        metadata.write(folder, self.tokenizer, {**self.description, **threshold})
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
@@ -187,9 +191,9 @@ class QuestionAnswering(base.FineTuningTask):
         return dict.fromkeys(names[:2] if self._is_linear else names, count)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the summed cross-entropies of first tokens, last ones, and no answer.
+        """Returns the sums of the losses of starts, ends and answerability.
 
-        Every window of a training batch counts.
+        All windows of a training batch count.
         """
         weights = self.loss_weights(batch)
         if not weights:
@@ -205,26 +209,26 @@ class QuestionAnswering(base.FineTuningTask):
         return {name: mean * count for (name, count), mean in pairs}
 
     def combine_losses(self, losses: Mapping[str, Any]) -> Any:
-        """Returns half of each loss: the mean of start and end, as released."""
+        """Returns half of the sum; **as released**, the mean of start and end loss."""
         return 0.5 * super().combine_losses(losses)
 
     def prediction_outputs(self, outputs, batch):
-        """Keeps the logits of every position, or the beams and the null odds."""
+        """Returns the logits of all positions, or the beams and the null odds."""
         names = answers.LOGITS if self._is_linear else _BEAMS
         return {name: outputs[name] for name in names}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
-        """Returns the answers to the questions, with their n-best lists."""
+        """Returns the answers to the questions, with n-best lists."""
         candidates = answers.candidates(split.features, predictions, self.settings)
         collected = answers.collect_answers(candidates, self.settings.n_best_size)
         collections.deque(predictions, maxlen=0)  # ends the progress of the log
         return collected
 
     def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:
-        """Scores answers as the official script of the version does.
+        """Scores answers as in the official script of the version.
 
-        **As released:** with --fit_threshold the threshold is the best one for the
-        questions that are scored. Otherwise it does not depend on them.
+        **As released:** with --fit_threshold, the threshold is the best one for the
+        scored questions. Otherwise it does not depend on them.
         """
         if split.examples.first_question_without_answer is not None:
             return {}
@@ -242,14 +246,14 @@ class QuestionAnswering(base.FineTuningTask):
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder, metrics):
-        """Stores the threshold of a new best checkpoint, so that no kill loses it."""
-        if self.best_checkpoint_keys and self._best_threshold is not None:
+        """Stores the threshold of the checkpoint, so that a resumed run has it."""
+        if not self._threshold_from_flag and self._best_threshold is not None:
             self._store(
                 folder, self._best_threshold, self.evaluation_splits[0].examples
             )
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Predicts, scores and stores the threshold, with the best weights."""
+        """Predicts and scores with the best weights, and stores the threshold."""
         threshold, dataset = self.threshold if self._threshold_from_flag else None, None
         for split in splits.get("test", ()):
             answered = run.answer(split)
@@ -279,7 +283,7 @@ class QuestionAnswering(base.FineTuningTask):
         return scores.search_threshold(dataset, answered.texts, answered.null_odds)
 
     def _choose_threshold(self, dataset: Dataset, answered: Answers) -> float | None:
-        """Returns the threshold; only a flag may fit it on these very questions."""
+        """Returns a threshold that is not fitted on these questions, unless by flag."""
         if self.threshold is None:
             return None
         if self.settings.fit_threshold:
@@ -293,8 +297,8 @@ class QuestionAnswering(base.FineTuningTask):
 
         Args:
             folder: the run's folder.
-            threshold: the new one.
-            dataset: the questions that it was fitted on; None if a flag gives it.
+            threshold: the new threshold.
+            dataset: the questions that it is fitted on; None for a flag's value.
         """
         if task := metadata.read_task(folder):
             fitted_on = dataset and hash_ids(dataset)
@@ -311,13 +315,13 @@ class QuestionAnswering(base.FineTuningTask):
 def _resolve_settings(
     settings: SquadSettings, saved: SquadSettings | None, config: Any, version: Any
 ) -> SquadSettings:
-    """Fills in the version, the head and the threshold at the start.
+    """Sets the version, the head and the threshold at the start of a run.
 
     Args:
         settings: the flags.
         saved: the settings in the model's folder, or None.
         config: the run's settings.
-        version: the version of the files that were read; None if there are none.
+        version: the version of the files; None without files.
     """
     version = version or (saved and saved.version) or "1.1"
     threshold, fitted_on = settings.null_score_diff_threshold, None
@@ -350,7 +354,7 @@ def hash_ids(dataset: Dataset) -> str:
 
 
 def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
-    """Leaves out the questions that an evaluation did not reach.
+    """Returns the questions that have an answer.
 
     Raises:
         InputError: no question was answered.

@@ -1,8 +1,8 @@
-"""Words to windows, and raw text to spans, in a TensorFlow graph.
+"""Divides sentences into windows and finds spans in raw text, in a TensorFlow graph.
 
-A word is tokenized by itself, and its first token carries its label; a word without a
-token is [UNK]. A sentence longer than an input is read in windows that overlap by half;
-each word is labeled in the window in which it has most context.
+Each word is tokenized separately. Its first token has its label, and a word without a
+token becomes [UNK]. A sentence longer than an input is divided into windows, which
+overlap by half. Each word is labeled in the window in which it has the most context.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,19 @@ from albert_tf.weights import metadata
 
 
 def windows(
-    tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, room: int, tokenizer: Tokenizer
+    tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, size: int, tokenizer: Tokenizer
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Lays windows over sentences.
+    """Divides sentences into windows.
 
     Args:
         tokens: int32 [N, None], the tokens of each word.
-        sentences: [S, None], one value for each word, which shows the sentences' ends.
-        room: maximum number of tokens of a window without [CLS] and [SEP].
+        sentences: [S, None], a value for each word; only the row lengths are used.
+        size: maximum number of tokens of a window without [CLS] and [SEP].
         tokenizer: the tokenizer of the tokens.
 
     Returns:
-        The ids of the windows, int32 [W, None], those of a sentence in order; and for
-        each word its window, int64 [N], and the position of its first token there,
-        int64 [N].
+        The ids of the windows, int32 [W, None], in the order of the sentences. For each
+        word, its window and the position of its first token in the window, int64 [N].
     """
     one = tf.ones_like(tokens.row_lengths())
     is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
@@ -48,17 +47,17 @@ def windows(
         tokens.row_lengths(), sentence, sentences.nrows()
     )
     start = tf.cumsum(length, exclusive=True)
-    step = max(1, room // 2)
-    count = 1 + (tf.maximum(length - room, 0) + step - 1) // step
+    step = max(1, size // 2)
+    count = 1 + (tf.maximum(length - size, 0) + step - 1) // step
     first = tf.cumsum(count, exclusive=True)
-    # The window with most context around the word; the first of equals.
+    # The window with the most context around the word; the first if several have it.
     position = tokens.row_starts() - tf.gather(start, sentence)
-    number = (position - (room - 1 + step) // 2 + step - 1) // step
+    number = (position - (size - 1 + step) // 2 + step - 1) // step
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
 
     row = tf.repeat(tf.range(sentences.nrows()), count)
     begin = tf.ragged.range(count).values * step
-    lengths = tf.minimum(tf.gather(length, row) - begin, room)
+    lengths = tf.minimum(tf.gather(length, row) - begin, size)
     one = tf.ones_like(lengths)
     ids = in_graph.assemble(
         [
@@ -79,12 +78,12 @@ def tag_texts(
 ) -> serving.ServingFunction:
     """Returns a function that finds spans in texts of any length.
 
-    Input: `text`, string [B], which `in_graph.split_words` cuts into words. Outputs, a
-    column for each entity, or for each word if labels are no entities: `types` and
-    `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of the text;
-    `probabilities`, float32 [B, S], the mean of a span's words. Behind the last span
-    of a text there are "", -1 and 0. A label I-TYPE that follows no word of its type
-    begins an entity, as in seqeval.
+    Input: `text`, string [B], which `in_graph.split_words` divides into words. Outputs:
+    `types` and `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of
+    the text; `probabilities`, float32 [B, S], the mean over a span's words. S counts
+    entities, or words if the labels do not mark entities. After the last span of a text
+    there are "", -1 and 0. A label I-TYPE begins an entity if the word before has
+    another type, as in seqeval.
 
     Args:
         model: labels tokens.
@@ -106,7 +105,7 @@ def tag_texts(
 class _Tagger(tf.Module):
     def __init__(self, model, tokenizer: Tokenizer, labels, max_seq_length: int):
         super().__init__()
-        # Not the model itself: an attribute would be saved as a Keras model too.
+        # A function, because a model as an attribute would be saved as a Keras model.
         self._label = lambda inputs: _choose_labels(model(inputs)["logits"])
         self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         self._tokenize = GraphTokenizer(tokenizer)
@@ -172,7 +171,7 @@ _LABEL_SPECS = {
 
 
 def _choose_labels(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the likeliest label of each token and its probability, [W, T]."""
+    """Returns the most likely label of each token and its probability, [W, T]."""
     return {
         "label": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "probability": tf.reduce_max(tf.nn.softmax(logits), axis=-1),

@@ -1,4 +1,4 @@
-"""Raw text of any length to labeled spans, in Python; see `graph`."""
+"""Finds labeled spans in raw text of any length, in Python; see `graph`."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from albert_tf.text.words import split_words
 
 
 class TokenClassificationPipeline(pipelines.FineTunedPipeline):
-    """The spans of a text: entities, or every word if labels are no entities."""
+    """Finds the entities of a text; other labels give a span for each word."""
 
     settings_class = TaggingSettings
     options = ("labels",)
@@ -64,25 +64,25 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
 
 
 def windows(
-    tokens: list[list[int]], room: int
+    tokens: list[list[int]], size: int
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Lays windows over the words of a sentence, which overlap by half.
+    """Divides a sentence into windows that overlap by half.
 
     Args:
         tokens: the tokens of each word, one or more.
-        room: maximum number of tokens of a window without [CLS] and [SEP].
+        size: maximum number of tokens of a window without [CLS] and [SEP].
 
     Returns:
-        The ids of the windows in order; and for each word its window, and the position
-        of its first token there.
+        The ids of the windows in order. For each word, its window and the position of
+        its first token in the window.
     """
     ids = [id for word in tokens for id in word]
-    step = max(1, room // 2)
-    count = 1 + (max(len(ids) - room, 0) + step - 1) // step
+    step = max(1, size // 2)
+    count = 1 + (max(len(ids) - size, 0) + step - 1) // step
     starts = np.cumsum([0, *map(len, tokens)])[:-1]
-    # The window with most context around the word; the first of equals.
-    numbers = (starts - (room - 1 + step) // 2 + step - 1) // step
+    # The window with the most context around the word; the first if several have it.
+    numbers = (starts - (size - 1 + step) // 2 + step - 1) // step
     numbers = np.clip(numbers, 0, count - 1)
     positions = starts - numbers * step + 1
-    parts = [ids[number * step :][:room] for number in range(count)]
+    parts = [ids[number * step :][:size] for number in range(count)]
     return parts, list(zip(numbers.tolist(), positions.tolist(), strict=True))

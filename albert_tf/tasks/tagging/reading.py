@@ -1,16 +1,16 @@
 """Reads sentences with a label for each word.
 
-Files have a token a line, its columns between spaces or tabs, and blank lines between
-sentences; `-DOCSTART-` lines and comments, as CoNLL-U has them, are skipped. Or they
-are JSON, see `json_values.rows`, each row a sentence, or a text with the characters at
-which its entities begin and end:
+A file has one token per line, columns separated by spaces or tabs, and blank lines
+between sentences. `-DOCSTART-` lines and comments, as in CoNLL-U, are skipped. A JSON
+file, see `json_values.rows`, has a sentence in each row, or a text with the characters
+at which its entities begin and end:
 
     {"tokens": ["Anna", "left", "Oslo"], "tags": ["B-PER", "O", "B-LOC"]}
     {"text": "Anna left Oslo", "label": [[0, 4, "PER"], [10, 14, "LOC"]]}
 
-If all labels are O, B-TYPE and I-TYPE they mark entities (IOB2); else each stands for
-itself, as parts of speech do. Other notations of entities become IOB2: `B_TYPE`,
-`TYPE-B`, BIOES, BILOU and BMES; and only TYPE and O.
+If all labels are O, B-TYPE and I-TYPE, they mark entities (IOB2). Otherwise each label
+is a class of words, such as a part of speech. Other notations of entities are converted
+to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; and only TYPE and O.
 """
 
 import itertools
@@ -26,12 +26,12 @@ from albert_tf.text.words import split_words
 
 OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
 _DOCUMENT = "-DOCSTART-"
-# Ids of CoNLL-U for words written as one, and for words that are not written.
+# Ids of CoNLL-U for multiword tokens (1-2) and for empty nodes (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U = 10
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_PARTS = "BSUW"
-# Keys of the spans of a text, and of their parts.
+# Keys of the spans of a text, and keys of a span.
 _SPANS = ("label", "labels", "entities", "spans")
 _SPAN = (
     ("begin", "start", "start_offset"),
@@ -40,8 +40,8 @@ _SPAN = (
 )
 
 
-# The numbers of a sentence's lines, and all their cells in one list: a list for each
-# line would have the garbage collector at work for half of the time.
+# The line numbers of a sentence, and the cells of all its lines in one list. Separate
+# lists would make the garbage collector take half of the time.
 _Rows = tuple[list[int], list[str]]
 
 
@@ -49,9 +49,9 @@ class Sentence(NamedTuple):
     """The words of a sentence.
 
     Attributes:
-        words: one or more.
-        labels: one for each word; None if they are not known.
-        lines: the line of each word in its file, from 1 on; or its row.
+        words: one or more words.
+        labels: a label for each word; None if they are unknown.
+        lines: the line number of each word, from 1; in JSON the row.
     """
 
     words: tuple[str, ...]
@@ -71,23 +71,22 @@ def read_file(
     """Reads the sentences of a file; `.json` and `.jsonl` are JSON.
 
     Args:
-        path: a file of text, see `files.to_utf8`.
-        label_column: number of the column from 1 on, by default the last one; of JSON
-            the key, by default "tags". Without another column or the key, the labels
-            are not known.
-        tag_scheme: "iob2"; or "iob1", in which B- only separates neighbours of one
-            type, and whose labels become those of IOB2; or "words", in which each label
-            stands for itself.
-        token_column: number of the column from 1 on, by default the first one; of JSON
+        path: a text file, see `files.to_utf8`.
+        label_column: number of the column from 1, by default the last column; in JSON
+            the key, by default "tags". If the column or key is missing, the labels are
+            unknown.
+        tag_scheme: "iob2"; "iob1", in which B- only separates adjacent entities of the
+            same type, and which is converted to IOB2; or "words", in which labels are
+            not converted.
+        token_column: number of the column from 1, by default the first column; in JSON
             the key, by default "tokens".
         encoding: used if a file has no byte order mark.
-        log: logs a line if the file's labels are converted.
+        log: logs a line if the labels are converted.
 
     Raises:
-        InputError: the file cannot be read or has no sentence, a line has another
-            number of columns than those before, or the JSON has another form; the first
-            column numbers the tokens, and no column is named; entities are not marked
-            by the scheme.
+        InputError: the file cannot be read or has no sentence; lines have different
+            numbers of columns; the JSON has another form; the first column numbers the
+            tokens, and no column is named; or the labels do not fit the scheme.
     """
     text = files.read_text(path, encoding)
     if files.suffix(path) in (".json", ".jsonl"):
@@ -143,11 +142,11 @@ def _read_columns(
 
 
 def _usual_line(path: Any, lines: Sequence[str]) -> str:
-    """Returns the first line that is no comment, which all others resemble."""
-    given = (line for line in lines if _split_cells(line)[0] != _DOCUMENT)
-    usual = first = next(given, "")
-    if first.startswith("#"):  # a comment, unless all lines are
-        usual = next((line for line in given if line[0] != "#"), first)
+    """Returns the first line that is not a comment; the others must resemble it."""
+    rows = (line for line in lines if _split_cells(line)[0] != _DOCUMENT)
+    usual = first = next(rows, "")
+    if first.startswith("#"):  # a comment, unless all lines begin with it
+        usual = next((line for line in rows if line[0] != "#"), first)
     is_csv = files.suffix(path) == ".csv" and "," in usual
     if is_csv and len(_split_cells(usual)) == 1:
         raise InputError(
@@ -166,7 +165,7 @@ def _read_rows(path: Any, lines: Sequence[str], usual: str, token: int) -> list[
         if cells[0] == _DOCUMENT:
             sentences.append(([], []))
             continue
-        # A comment stands before a sentence, and does not look like a row.
+        # A comment precedes a sentence and does not look like a row.
         if (
             line[0] == "#"
             and not sentences[-1][0]
@@ -178,9 +177,8 @@ def _read_rows(path: Any, lines: Sequence[str], usual: str, token: int) -> list[
                 f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
                 f"as before, of which number {token + 1} is the token"
             )
-        numbers, joined = sentences[-1]
-        numbers.append(number)
-        joined += cells
+        sentences[-1][0].append(number)
+        sentences[-1][1].extend(cells)
     return [rows for rows in sentences if rows[0]]
 
 
@@ -191,9 +189,9 @@ def _check_first_column(
     token_column: str | None,
     label_column: str | None,
 ) -> None:
-    """Checks that the first column holds words, unless --token_column is given.
+    """Checks that the first column has words, unless --token_column is given.
 
-    If it numbers the tokens, rows of CoNLL-U that are no tokens are removed.
+    If the column numbers the tokens, rows of CoNLL-U that are not tokens are removed.
     """
     firsts = [cells[::width] for _, cells in sentences]
     if token_column != "1" and _are_numbered(firsts):
@@ -206,8 +204,8 @@ def _check_first_column(
             for row in reversed(range(len(ids))):
                 if _NO_TOKEN.fullmatch(ids[row]):
                     del numbers[row], cells[row * width : (row + 1) * width]
-    every = itertools.chain.from_iterable(firsts)
-    if token_column is None and sentences and has_entities(every):
+    cells_of_all = itertools.chain.from_iterable(firsts)
+    if token_column is None and sentences and has_entities(cells_of_all):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
@@ -215,7 +213,7 @@ def _check_first_column(
 
 
 def _split_cells(line: str) -> list[str]:
-    """Returns the cells of a line; a blank one ends a document."""
+    """Returns the cells of a line; a blank line separates, as -DOCSTART- does."""
     if not line or line.isspace():
         return [_DOCUMENT]
     if "\t" in line:
@@ -225,7 +223,7 @@ def _split_cells(line: str) -> list[str]:
 
 
 def _are_numbered(columns: Iterable[list[str]]) -> bool:
-    """Whether the first column counts the tokens, of each sentence or of all."""
+    """Whether the first column numbers the tokens of each sentence or of the file."""
     last = 0
     for cells in columns:
         ids = [cell for cell in cells if not _NO_TOKEN.fullmatch(cell)]
@@ -241,7 +239,7 @@ def _are_numbered(columns: Iterable[list[str]]) -> bool:
 def _column_index(
     path: Any, flag: str, column: str | None, width: int, token: int | None = None
 ) -> int | None:
-    """Returns the index of a column from 0 on; None if there is none."""
+    """Returns the index of a column, from 0; None if there is no such column."""
     others = [index for index in range(width) if index != token]
     if column is None or not others:
         return others[-1] if others else None
@@ -261,12 +259,12 @@ def _read_json(
     log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
-    sentences, cut = [], []
+    sentences, with_cut_words = [], []
     words: Any
     labels: Any
     for location, row in json_values.objects(text, path):
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
-            row = {"text": row[0], **row[1]}  # as spaCy has them
+            row = {"text": row[0], **row[1]}  # the format of spaCy
         if not isinstance(row, dict):
             raise InputError(
                 f"{location}: {errors.quote(row)}; expected an object with tokens"
@@ -277,18 +275,18 @@ def _read_json(
             spans = next((row[name] for name in names if name in row), None)
             words, labels, is_cut = _parse_spans(location, words, spans)
             if is_cut:
-                cut.append(location)
+                with_cut_words.append(location)
         else:
             labels = row.get(label_column or "tags")
             _check_lists(location, words, labels, label_column or "tags")
         line = location.removeprefix(f"{path}:")
         labels = None if labels is None else tuple(labels)
         sentences.append(Sentence(tuple(words), labels, (line,) * len(words)))
-    if cut:
+    if with_cut_words:
         log(
-            f"Warning: {path}: {len(cut):,} of {len(sentences):,} texts have spans "
-            f"that begin or end within a word, first {cut[0]}; expected places in "
-            f"characters"
+            f"Warning: {path}: {len(with_cut_words):,} of {len(sentences):,} texts "
+            f"have spans that begin or end within a word, first {with_cut_words[0]}; "
+            f"expected places in characters"
         )
     return sentences
 
@@ -317,7 +315,7 @@ def _parse_spans(
 ) -> tuple[list[str], list[str] | None, bool]:
     """Returns words, labels, and whether a span begins or ends within a word.
 
-    Such words are cut there.
+    Such a word is divided at the edge of the span.
     """
     if not isinstance(value, list | None):
         raise InputError(f"{location}: {errors.quote(value)}; expected spans")
@@ -349,7 +347,7 @@ def _parse_spans(
 
 
 def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
-    """Returns the first character of a span, the one after its last, and its type."""
+    """Returns a span: its first character, the end (exclusive), and its type."""
     values, part = span, None
     if isinstance(span, dict):
         values = [next((span[n] for n in names if n in span), None) for names in _SPAN]
@@ -357,9 +355,9 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
     if isinstance(values, list) and len(values) == 3:
         begin, end, kind = values
         kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
-        is_place = type(begin) is type(end) is int and 0 <= begin < end <= len(text)
-        is_same = is_place and part in (None, text[begin:end])
-        if is_same and kind and isinstance(kind, str):
+        fits = type(begin) is type(end) is int and 0 <= begin < end <= len(text)
+        fits = fits and part in (None, text[begin:end])
+        if fits and kind and isinstance(kind, str):
             return begin, end, kind
     raise InputError(
         f"{location}: span {errors.quote(span)}; expected its first character, the one "
@@ -368,7 +366,7 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
 
 
 def iter_labels(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]]:
-    """Yields all labels with their lines."""
+    """Yields each label with its line."""
     for sentence in sentences:
         yield from zip(sentence.labels or (), sentence.lines, strict=False)
 
@@ -383,7 +381,7 @@ def _is_marked(label: str) -> bool:
 
 
 def _convert_notation(labels: set[str]) -> dict[str, str]:
-    """Returns labels of entities in another notation, each with one of B- or I-."""
+    """Returns the IOB label of each label, if they mark entities in other notations."""
     kinds = labels - {OUTSIDE}
     if OUTSIDE not in labels or all(map(_is_marked, kinds)):
         return {}
@@ -394,7 +392,7 @@ def _convert_notation(labels: set[str]) -> dict[str, str]:
     if len(marks) == len(kinds) and BEGIN in prefixes:
         pairs = zip(marks, prefixes, strict=True)
         return {mark[0]: prefix + (mark[2] or mark[3]) for mark, prefix in pairs}
-    # Names of one character are parts of speech, of which O may be one.
+    # Labels of one character are parts of speech, and O may be one of them.
     are_types = not any(map(_is_marked, kinds)) and min(map(len, kinds)) > 1
     return {kind: INSIDE + kind for kind in kinds} if are_types else {}
 
@@ -405,9 +403,9 @@ def _to_iob2(
     """Returns a sentence in which each entity begins with B-."""
     if sentence.labels is None or set(sentence.labels) == {OUTSIDE}:
         return sentence
-    given = [iob.get(label, label) for label in sentence.labels]
+    marks = [iob.get(label, label) for label in sentence.labels]
     labels: list[str] = []
-    for before, label, line in zip(("", *given), given, sentence.lines, strict=False):
+    for before, label, line in zip(("", *marks), marks, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
                 f"{path}:{line}: label {label!r}: needs the type of an entity, as in "
@@ -427,9 +425,9 @@ def _to_iob2(
 
 
 def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
-    """Returns the labels of a model that is trained on sentences, O first.
+    """Returns the labels of a model for these sentences, O first.
 
-    Each type of entity has both labels, even if the sentences have only one.
+    Each type of entity has both labels, even if the sentences have only one of them.
     """
     labels = sorted({label for label, _ in iter_labels(sentences)})
     if not has_entities(labels):
@@ -441,7 +439,7 @@ def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
 def check_labels(
     path: Any, sentences: Iterable[Sentence], labels: Sequence[str]
 ) -> None:
-    """Checks that the model has all labels."""
+    """Checks that a model has all labels of the sentences."""
     for label, line in iter_labels(sentences):
         if label not in labels:
             raise InputError(

@@ -28,17 +28,17 @@ from albert_tf.text.inputs import Inputs
 
 # The label of a token that has none, as in transformers.
 _NO_LABEL = -100
-# The loss weight of a batch without labels.
+# Minimum loss weight, for batches without labels.
 _NO_WORDS = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """The windows of a split; W of them, N words.
+    """The windows of a split: W windows and N words.
 
     Attributes:
         inputs: the windows.
-        positions: int64 [N], the first token of each word in its window.
+        positions: int64 [N], position of each word's first token in its window.
         bounds: int64 [W + 1]; window i labels the words [bounds[i], bounds[i + 1]).
         unknown_words: number of words without a token.
     """
@@ -53,15 +53,15 @@ class Features:
         return len(self.inputs)
 
     def words(self, window: int) -> slice:
-        """Returns the words that a window labels."""
+        """Returns the indices of the words that a window labels."""
         return slice(*self.bounds[window : window + 2].tolist())
 
 
 class Tagging(base.FineTuningTask):
-    """Labels words (CoNLL-2003: named entities; parts of speech).
+    """Labels words: named entities (CoNLL-2003) or parts of speech.
 
-    The metrics of an evaluation are `eval_precision`, `eval_recall` and `eval_f1` of
-    whole entities of all types (seqeval), and `eval_accuracy` of words.
+    The metrics are `eval_precision`, `eval_recall` and `eval_f1` of entities of all
+    types (seqeval), and `eval_accuracy` of words.
     """
 
     task_types = ("token_classification",)
@@ -92,8 +92,8 @@ class Tagging(base.FineTuningTask):
         for part, [split] in splits.items():
             path = getattr(settings, FILES[part])
             reading.check_labels(path, split.examples, labels)
-        given = settings.labels
-        return dataclasses.replace(settings, labels=labels, head_labels=given), splits
+        fields = {"labels": labels, "head_labels": settings.labels}
+        return dataclasses.replace(settings, **fields), splits
 
     def cache_key(self, split: Split) -> dict[str, Any]:
         return {
@@ -110,8 +110,8 @@ class Tagging(base.FineTuningTask):
         tokens = tf.RaggedTensor.from_row_lengths(flat, counts)
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
-        room = self.tokens_per_example - 2
-        ids, window, position = graph.windows(tokens, sentences, room, self.tokenizer)
+        size = self.tokens_per_example - 2
+        ids, window, position = graph.windows(tokens, sentences, size, self.tokenizer)
         return {
             "ids": ids.values.numpy(),
             "bounds": ids.row_splits.numpy(),
@@ -159,26 +159,26 @@ class Tagging(base.FineTuningTask):
         return AlbertTokenClassifier(self.config, len(self._labels))
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
-        """Returns the number of words, above 0: a window may have none of its own."""
+        """Returns the number of labeled words, or a small number if it is 0."""
         has_label = ops.cast(batch["labels"] >= 0, "float32")
         count = ops.sum(ops.sum(has_label, axis=1) * base.example_weights(batch))
         return {"loss": ops.maximum(count, _NO_WORDS)}
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the summed cross-entropy of the words."""
+        """Returns the sum of the cross-entropies of the words."""
         each = heads.token_classification_loss(outputs["logits"], batch["labels"])
         weights = base.example_weights(batch)
         return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
 
     def prediction_outputs(self, outputs, batch):
-        """Keeps the probabilities of each token's labels, float32 [B, T, K]."""
+        """Returns the probabilities of each token's labels, float32 [B, T, K]."""
         return {"probabilities": ops.softmax(outputs["logits"])}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of each word's labels, float32 [words, K].
 
-        They end with the last sentence of which every window was predicted, as
-        --max_eval_steps may end earlier.
+        They end with the last sentence that is predicted completely, because
+        --max_eval_steps can end an evaluation within a sentence.
         """
         features = split.features
         words = [np.empty((0, len(self._labels)), np.float32)]
@@ -191,19 +191,21 @@ class Tagging(base.FineTuningTask):
         return answers[: ends[ends <= len(answers)][-1]]
 
     def _tags(self, split: Split, answers: np.ndarray) -> list[list[str]]:
-        """Returns the likeliest label of each word, by sentence."""
+        """Returns the most likely label of each word, by sentence."""
         labels = np.array(self._labels, object)[answers.argmax(axis=-1)]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
         return [each.tolist() for each in np.split(labels, ends) if each.size]
 
     def _labels_and_tags(self, split: Split, answers: np.ndarray) -> tuple | None:
-        """Returns the given and the predicted labels; None if none are given."""
+        """Returns the labels and the predictions; None if a label is unknown."""
         tags = self._tags(split, answers)
         labels = [sentence.labels for sentence in split.examples[: len(tags)]]
-        return None if not tags or None in labels else (labels, tags)
+        if not tags or None in labels:
+            return None
+        return [list(words) for words in labels], tags
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
-        """Returns accuracy, and of entities precision, recall and F1."""
+        """Returns the accuracy of words; and precision, recall and F1 of entities."""
         pair = self._labels_and_tags(split, answers)
         if pair is None:
             return {}
@@ -222,12 +224,12 @@ class Tagging(base.FineTuningTask):
         return np.array([numbers[label] for label in flat], np.int32)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Predicts the evaluated examples, too."""
-        every = [*splits.get("dev", ()), *splits.get("test", ())]
-        super().predict_and_write(run, {"test": every})
+        """Predicts the dev split, too."""
+        both = [*splits.get("dev", ()), *splits.get("test", ())]
+        super().predict_and_write(run, {"test": both})
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
-        """Returns the predictions in columns, and the scores of types or labels."""
+        """Returns predictions in columns, scores by type or label, and a picture."""
         pair = self._labels_and_tags(split, answers)
         tags = pair[1] if pair else self._tags(split, answers)
         files: dict[str, str | bytes] = {
@@ -284,7 +286,7 @@ def _read(
 
 
 def _format_columns(sentences: Sequence[Sentence], tags: list[list[str]]) -> str:
-    """Returns lines with a word, its label if it is known, and the prediction."""
+    """Returns lines with a word, its label if known, and its prediction."""
     lines = []
     for sentence, predicted in zip(sentences, tags, strict=True):
         columns = (sentence.words, sentence.labels, predicted)
