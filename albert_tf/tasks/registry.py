@@ -4,7 +4,7 @@ A new family of tasks needs a line in `FINE_TUNED`; commands, `predict`, exports
 demo page find the family here.
 """
 
-import importlib
+import pkgutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,15 +67,10 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
         raise InputError(
             f"{location}: kind={errors.quote(kind)}: expected one of {', '.join(kinds)}"
         )
-    return _load(kinds[kind].pipeline)
+    return pkgutil.resolve_name(kinds[kind].pipeline)
 
 
 def task(kind: str | None) -> type[Any] | None:
     """Returns the task class of a task type, or None."""
     entry = FINE_TUNED.get(kind or "")
-    return _load(entry.task) if entry and entry.task else None
-
-
-def _load(path: str) -> type[Any]:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(entry.task) if entry and entry.task else None
