@@ -190,31 +190,32 @@ class Tagging(base.FineTuningTask):
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
-    def _tags(self, split: Split, answers: np.ndarray) -> list[list[str]]:
-        """Returns the most likely label of each word, by sentence."""
-        labels = np.array(self._labels, object)[answers.argmax(axis=-1)]
-        ends = np.cumsum([len(sentence.words) for sentence in split.examples])
-        return [each.tolist() for each in np.split(labels, ends) if each.size]
+    def _tags(
+        self, split: Split, answers: np.ndarray
+    ) -> tuple[list[list[str]], list[list[str]] | None]:
+        """Returns the most likely label of each word, and the labels if all are known.
 
-    def _labels_and_tags(self, split: Split, answers: np.ndarray) -> tuple | None:
-        """Returns the labels and the predictions; None if a label is unknown."""
-        tags = self._tags(split, answers)
+        Both have a list for each sentence.
+        """
+        likely = np.array(self._labels, object)[answers.argmax(axis=-1)]
+        ends = np.cumsum([len(sentence.words) for sentence in split.examples])
+        tags = [each.tolist() for each in np.split(likely, ends) if each.size]
         labels = [sentence.labels for sentence in split.examples[: len(tags)]]
         if not tags or None in labels:
-            return None
-        return [list(words) for words in labels], tags
+            return tags, None
+        return tags, [list(words) for words in labels]
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the accuracy of words; and precision, recall and F1 of entities."""
-        pair = self._labels_and_tags(split, answers)
-        if pair is None:
+        tags, labels = self._tags(split, answers)
+        if labels is None:
             return {}
-        numbers = self._numbers(pair[0]), self._numbers(pair[1])
+        numbers = self._numbers(labels), self._numbers(tags)
         self.predicted[split.name] = numbers
         scores = {"eval_accuracy": metrics.accuracy(*numbers)}
         if self._has_entities:
             names = ("eval_precision", "eval_recall", "eval_f1")
-            scores |= dict(zip(names, metrics.entity_scores(*pair), strict=True))
+            scores |= dict(zip(names, metrics.entity_scores(labels, tags), strict=True))
         return scores
 
     def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
@@ -230,20 +231,19 @@ class Tagging(base.FineTuningTask):
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
         """Returns predictions in columns, scores by type or label, and a picture."""
-        pair = self._labels_and_tags(split, answers)
-        tags = pair[1] if pair else self._tags(split, answers)
+        tags, labels = self._tags(split, answers)
         files: dict[str, str | bytes] = {
             f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
         }
-        if pair:
-            labels, predictions = map(self._numbers, pair)
+        if labels is not None:
+            numbers = self._numbers(labels), self._numbers(tags)
             if self._has_entities:
-                report = metrics.entity_report(*pair)
+                report = metrics.entity_report(labels, tags)
             else:
-                report = metrics.label_report(labels, predictions, self._labels)
+                report = metrics.label_report(*numbers, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
             with errors.log_failure("confusion matrix"):
-                matrix = Confusion.from_predictions(self._labels, labels, predictions)
+                matrix = Confusion.from_predictions(self._labels, *numbers)
                 picture = confusion.draw({split.name: matrix})
                 files[f"{split.name}_confusion_matrix.png"] = picture
         return files
