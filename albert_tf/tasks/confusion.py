@@ -36,10 +36,8 @@ class Confusion:
         """Counts pairs of class numbers, int [n] each."""
         from sklearn.metrics import confusion_matrix
 
-        numbers = range(len(labels))
-        return cls(
-            tuple(labels), confusion_matrix(targets, predictions, labels=numbers)
-        )
+        counts = confusion_matrix(targets, predictions, labels=range(len(labels)))
+        return cls(tuple(labels), counts)
 
 
 def draw(matrices: Mapping[str, Confusion]) -> bytes:

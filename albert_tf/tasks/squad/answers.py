@@ -180,10 +180,8 @@ def merge(
     all_spans = itertools.chain.from_iterable(spans for spans, _ in windows)
     spans = sorted(all_spans, key=lambda span: -span.score)
     odds = [float(null) for _, null in windows if null is not None]
-    return Candidates(
-        tuple(_drop_repeated_texts(spans, settings.n_best_size)),
-        min(odds, default=None),
-    )
+    best = tuple(_drop_repeated_texts(spans, settings.n_best_size))
+    return Candidates(best, min(odds, default=None))
 
 
 @dataclasses.dataclass(frozen=True)
