@@ -140,9 +140,9 @@ class MultipleChoice(base.FineTuningTask):
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
             gold = _answers(split)
-            of_gold = answers[gold >= 0, gold[gold >= 0]]
-            loss = -np.log(np.maximum(of_gold, 1e-30)).mean()
-            scores |= {"answered": len(of_gold), "eval_loss": float(loss), **metrics}
+            correct = answers[gold >= 0, gold[gold >= 0]]
+            loss = -np.log(np.maximum(correct, 1e-30)).mean()
+            scores |= {"answered": len(correct), "eval_loss": float(loss), **metrics}
         lines = []
         for question, row in zip(split.examples, answers, strict=True):
             choice = int(row.argmax())

@@ -104,7 +104,7 @@ class TaskSettings(flags.Settings):
                 range.
         """
         is_written = "do_lower_case" in task
-        types_of_fields = typing.get_type_hints(cls)
+        field_types = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         for item in _stored(cls):
             key = _key(item)
@@ -115,10 +115,10 @@ class TaskSettings(flags.Settings):
                     )
                 continue
             value = task[key]
-            if not matches_type(value, types_of_fields[item.name]):
+            if not matches_type(value, field_types[item.name]):
                 raise InputError(
                     f"{location}: {key}={errors.quote(value)}: must be "
-                    f"{type_name(types_of_fields[item.name])}"
+                    f"{type_name(field_types[item.name])}"
                 )
             values[item.name] = tuple(value) if isinstance(value, list) else value
         try:

@@ -204,8 +204,8 @@ def _check_first_column(
             for row in reversed(range(len(ids))):
                 if _NO_TOKEN.fullmatch(ids[row]):
                     del numbers[row], cells[row * width : (row + 1) * width]
-    cells_of_all = itertools.chain.from_iterable(firsts)
-    if token_column is None and sentences and has_entities(cells_of_all):
+    all_cells = itertools.chain.from_iterable(firsts)
+    if token_column is None and sentences and has_entities(all_cells):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
@@ -259,7 +259,7 @@ def _read_json(
     log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
-    sentences, with_cut_words = [], []
+    sentences, cut_locations = [], []
     words: Any
     labels: Any
     for location, row in json_values.objects(text, path):
@@ -275,17 +275,17 @@ def _read_json(
             spans = next((row[name] for name in names if name in row), None)
             words, labels, is_cut = _parse_spans(location, words, spans)
             if is_cut:
-                with_cut_words.append(location)
+                cut_locations.append(location)
         else:
             labels = row.get(label_column or "tags")
             _check_lists(location, words, labels, label_column or "tags")
         line = location.removeprefix(f"{path}:")
         labels = None if labels is None else tuple(labels)
         sentences.append(Sentence(tuple(words), labels, (line,) * len(words)))
-    if with_cut_words:
+    if cut_locations:
         log(
-            f"Warning: {path}: {len(with_cut_words):,} of {len(sentences):,} texts "
-            f"have spans that begin or end within a word, first {with_cut_words[0]}; "
+            f"Warning: {path}: {len(cut_locations):,} of {len(sentences):,} texts "
+            f"have spans that begin or end within a word, first {cut_locations[0]}; "
             f"expected places in characters"
         )
     return sentences

@@ -226,8 +226,8 @@ class Tagging(base.FineTuningTask):
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts the dev split, too."""
-        both = [*splits.get("dev", ()), *splits.get("test", ())]
-        super().predict_and_write(run, {"test": both})
+        parts = [*splits.get("dev", ()), *splits.get("test", ())]
+        super().predict_and_write(run, {"test": parts})
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
         """Returns predictions in columns, scores by type or label, and a picture."""
