@@ -24,11 +24,11 @@ def choose(folder: Path, checkpoint: str) -> Path:
     Args:
         folder: the folder of a run or of a released checkpoint.
         checkpoint: "best": `model.ckpt-best`, or the newest if there is none;
-            "newest": the one that the file `checkpoint` names, or the only one.
+            "newest": the checkpoint that the file `checkpoint` names, or the only one.
 
     Raises:
-        InputError: no checkpoint, or several and the file `checkpoint` names none of
-            them.
+        InputError: there is no checkpoint, or there are several and the file
+            `checkpoint` names none of them.
     """
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
@@ -36,7 +36,7 @@ def choose(folder: Path, checkpoint: str) -> Path:
         with errors.wrap_read(folder / "checkpoint"):
             text = (folder / "checkpoint").read_text("utf-8", errors="replace")
         named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
-        # The folder may have moved since: only the last part of the path counts.
+        # The folder may have moved, so only the last part of the path counts.
         newest = Path(named[1]).name if named else newest
     chosen = BEST if checkpoint == "best" and BEST in names else newest
     if chosen is None:

@@ -30,13 +30,13 @@ HF_PROBLEMS = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-# Kinds by the architecture's name after "AlbertFor".
-_HF_KINDS = {
-    "SequenceClassification": "classification",
-    "TokenClassification": "token_classification",
-    "QuestionAnswering": "question_answering",
-    "MultipleChoice": "multiple_choice",
-    "MaskedLM": "fill_mask",
+# Tasks by the architecture's name after "AlbertFor".
+_HF_TASKS: Mapping[str, Mapping[str, Any]] = {
+    "SequenceClassification": {"kind": "classification"},
+    "TokenClassification": {"kind": "token_classification"},
+    "QuestionAnswering": {"kind": "question_answering", "head": "linear"},
+    "MultipleChoice": {"kind": "multiple_choice"},
+    "MaskedLM": {"kind": "fill_mask"},
 }
 
 # Types of the keys of `task.json` that are read here. The family of the task checks
@@ -63,12 +63,12 @@ def write(
 
     Args:
         folder: created if it does not exist.
-        tokenizer: the vocabulary, or None to write only the keys of `task`.
+        tokenizer: its vocabulary is copied; None: only the keys of `task` are written.
         task: the other keys, see `FineTuningTask.description`.
         name: `TASK`, or `VOCABULARY` in a folder without a task.
 
     Raises:
-        InputError: the folder cannot be written, or holds another vocabulary of that
+        InputError: the folder cannot be written, or has another vocabulary of the same
             name.
     """
     with errors.wrap_write(folder):
@@ -106,8 +106,8 @@ def to_json(values: Mapping[str, Any]) -> bytes:
 def find_task(path: Path) -> Mapping[str, Any]:
     """Returns the task of a fine-tuned model, in the keys of `task.json`.
 
-    The keys come from `task.json`, else from Hugging Face's `config.json`. There are
-    none without these files.
+    The keys come from `task.json`, else from Hugging Face's `config.json`. Without
+    these files there are no keys.
 
     Args:
         path: the model's folder, a file in it, or the prefix of a checkpoint.
@@ -120,15 +120,15 @@ def find_task(path: Path) -> Mapping[str, Any]:
 
 
 def find_members(patterns: Sequence[str], name: str) -> list[str]:
-    """Lists the models of an ensemble, and checks that they answer the same question.
+    """Lists the models of an ensemble, and checks that all have the same task.
 
     Args:
-        patterns: folders, or patterns of them as a shell expands them.
+        patterns: folders, or patterns of folders in the syntax of a shell.
         name: the beginning of messages, such as the flag.
 
     Raises:
-        InputError: there is no fine-tuned model in a folder, or two have different
-            tasks, labels or numbers of options.
+        InputError: there is no fine-tuned model in a folder, or two models have
+            different tasks, labels or numbers of options.
     """
     folders: list[str] = []
     for pattern in patterns:
@@ -153,7 +153,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
 
 
 def is_from_run(task: Mapping[str, Any]) -> bool:
-    """Whether a run wrote a `task.json`: other descriptions may lack keys."""
+    """Whether a task comes from a run's `task.json`: other tasks may lack keys."""
     return "do_lower_case" in task
 
 
@@ -163,11 +163,10 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
     config = json_values.read_object(path)
     classes = config.get("architectures")
     architecture = classes[0] if isinstance(classes, list) and classes else ""
-    kind = _HF_KINDS.get(str(architecture).rpartition("AlbertFor")[2])
-    if kind == "question_answering":
-        return {"kind": kind, "head": "linear"}
+    task = _HF_TASKS.get(str(architecture).rpartition("AlbertFor")[2], {})
+    kind = task.get("kind")
     if kind not in ("classification", "token_classification"):
-        return {"kind": kind} if kind else {}
+        return task
     # The default is two labels, as in transformers.
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     labels: Any = None

@@ -11,11 +11,11 @@ from albert_tf.model.config import PUBLISHED
 # https://github.com/google-research/albert lists them.
 _ADDRESS = "https://storage.googleapis.com/albert_models/{}.tar.gz"
 _HUGGING_FACE = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
-_FILES_OF_A_MODEL = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
+_MODEL_FILES = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
 
 
 def is_name(path: str | Path) -> bool:
-    """Whether a path is a name of weights to download, and no existing path."""
+    """Whether a path does not exist and is a name of weights to download."""
     text = str(path)
     if Path(text).exists() or Path(f"{text}.index").exists():
         return False
@@ -27,33 +27,34 @@ def resolve(path: str | Path) -> Path:
 
     Args:
         path: an existing path; or a released name, such as "albert_base_v2", which is
-            downloaded into `download.home()`; or "hf://owner/name" of the Hugging Face
-            Hub, or "hf://owner/name@revision", of which safetensors, configuration and
-            vocabulary are downloaded into the cache of `huggingface_hub`.
+            downloaded into `download.home()`; or "hf://owner/name" or
+            "hf://owner/name@revision" of the Hugging Face Hub. The safetensors, the
+            configuration and the vocabulary of the latter are downloaded into the cache
+            of `huggingface_hub`.
 
     Raises:
-        InputError: the download fails, or is damaged.
+        InputError: the download fails, or the file is damaged.
     """
     if not is_name(path):
         return Path(path)
     name = str(path)
     if name not in PUBLISHED:
-        return _from_hugging_face(name)
+        return _download_from_hub(name)
     return download.make_folder(
         download.home() / "weights" / name,
         [download.Remote(_ADDRESS.format(name))],
-        lambda new: _model_folder(name, new),
+        lambda new: _find_model_folder(name, new),
     )
 
 
-def _model_folder(name: str, new: Path) -> Path:
+def _find_model_folder(name: str, new: Path) -> Path:
     """Returns the folder in an unpacked archive that has the checkpoint."""
     with errors.wrap_read(name, "an archive with one albert_config.json"):
         [folder] = {path.parent for path in new.rglob("albert_config.json")}
     return folder
 
 
-def _from_hugging_face(name: str) -> Path:
+def _download_from_hub(name: str) -> Path:
     parts = _HUGGING_FACE.fullmatch(name)
     if parts is None:
         raise InputError(
@@ -69,7 +70,7 @@ def _from_hugging_face(name: str) -> Path:
         folder = huggingface_hub.snapshot_download(
             parts[1],
             revision=parts[2],
-            allow_patterns=list(_FILES_OF_A_MODEL),
+            allow_patterns=list(_MODEL_FILES),
             ignore_patterns=["*/*"],
         )
     if not list(Path(folder).glob("*.safetensors")):

@@ -17,11 +17,10 @@ class Source:
         format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
             `.keras` file or a SavedModel).
         path: the file or folder, for messages.
-        tensors: the shape of every tensor by its name in the file.
-        read: returns a tensor by its name in the file, numpy.
+        tensors: the shape of every tensor by its name in the table of `names`.
+        read: returns a tensor, weight or not, by name.
         config: returns the configuration of the weights; raises InputError
             if there is none.
-        rename: returns the name in the table of `names`, given the one in the file.
         build_model: returns a new model of the class that was saved; None if the format
             does not store the class.
         adapt: returns the configuration that fits the weights, given the stored one.
@@ -31,9 +30,10 @@ class Source:
         path: the path as a text.
         shapes: the shape of every weight by name.
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
+        read: see Args.
         config: see Args.
         build_model: see Args.
-        adapt: as given.
+        adapt: see Args.
     """
 
     def __init__(
@@ -43,26 +43,17 @@ class Source:
         tensors: Mapping[str, Any],
         read: Callable[[str], np.ndarray],
         config: Callable[[], AlbertConfig],
-        rename: Callable[[str], str] = lambda name: name,
         build_model: Callable[[], keras.Model] | None = None,
         adapt: Callable[[AlbertConfig], AlbertConfig] = lambda config: config,
     ):
         self.format = format
         self.path = str(path)
+        self.read = read
         self.config = config
         self.build_model = build_model
         self.adapt = adapt
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.ignored: dict[str, tuple[int, ...]] = {}
-        self._names = {}
-        self._read = read
         for name in sorted(tensors):
-            is_ignored = IGNORED[format].search(name)
-            new_name = name if is_ignored else rename(name)
-            self._names[new_name] = name
-            shapes = self.ignored if is_ignored else self.shapes
-            shapes[new_name] = tuple(tensors[name] or ())
-
-    def read(self, name: str) -> np.ndarray:
-        """Returns a tensor, weight or not, by name."""
-        return self._read(self._names[name])
+            shapes = self.ignored if IGNORED[format].search(name) else self.shapes
+            shapes[name] = tuple(tensors[name] or ())

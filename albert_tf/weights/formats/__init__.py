@@ -24,11 +24,11 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
 
     Args:
         path: a file, folder, checkpoint prefix or name.
-        checkpoint: the one to take from a folder of TF1 checkpoints, "best" or
+        checkpoint: the checkpoint to open in a folder of TF1 checkpoints, "best" or
             "newest", see `checkpoints.choose`.
 
     Raises:
-        InputError: nothing there, an unknown format, or a damaged file.
+        InputError: the path does not exist, has an unknown format, or is damaged.
     """
     path = released.resolve(path)
     format = detect(path)
@@ -41,7 +41,7 @@ def detect(path: Path) -> ModuleType:
     """Returns the module of the format of a file, folder or checkpoint prefix.
 
     Raises:
-        InputError: nothing there, or an unknown format.
+        InputError: the path does not exist, or has an unknown format.
     """
     if path.is_dir():
         if (path / "saved_model.pb").exists():

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from albert_tf import errors
 from albert_tf.data import json_values
@@ -9,7 +10,7 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.source import Source
 
-# Hugging Face's "gelu" is the exact form, not the released one.
+# In Hugging Face, "gelu" is the exact form. The released form is an approximation.
 ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -26,32 +27,31 @@ def open(path: Path) -> Source:
     """Opens a file, or a folder with `model.safetensors` or its shards."""
     import safetensors
 
-    folder = path if path.is_dir() else path.parent
+    config_file = (path if path.is_dir() else path.parent) / "config.json"
     single = path / "model.safetensors"
     files = [path]
     if path.is_dir():
         files = [single] if single.exists() else sorted(path.glob("*.safetensors"))
-    shapes, home = {}, {}
+    shards: dict[str, Any] = {}
     for file in files:
         with errors.wrap_read(file, "a readable safetensors file"):
-            opened = safetensors.safe_open(file, framework="numpy")
-            for name in opened.keys():  # noqa: SIM118 (not a mapping)
-                shapes[name] = tuple(opened.get_slice(name).get_shape())
-                home[name] = opened
+            shard = safetensors.safe_open(file, framework="numpy")
+            shards |= dict.fromkeys(shard.keys(), shard)
     # An AlbertModel without heads is saved without this prefix.
-    start = "albert." if "embeddings.word_embeddings.weight" in shapes else ""
+    prefix = "albert." if "embeddings.word_embeddings.weight" in shards else ""
 
     def read(name):
-        with errors.wrap_read(f"{path}: {name}", "a tensor of floating point numbers"):
-            return home[name].get_tensor(name)
+        key = name.removeprefix(prefix)
+        with errors.wrap_read(f"{path}: {key}", "a tensor of floating point numbers"):
+            return shards[key].get_tensor(key)
 
-    def config():
-        return _config(folder / "config.json")
+    shapes = {
+        prefix + key: shard.get_slice(key).get_shape() for key, shard in shards.items()
+    }
+    return Source("hf", path, shapes, read, lambda: _read_config(config_file))
 
-    return Source("hf", path, shapes, read, config, lambda name: start + name)
 
-
-def _config(path: Path) -> AlbertConfig:
+def _read_config(path: Path) -> AlbertConfig:
     values = json_values.read_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
     released = {key: value for key, value in values.items() if key in keys}

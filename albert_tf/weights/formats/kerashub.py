@@ -1,5 +1,6 @@
 """Reads KerasHub's presets and weights files."""
 
+import functools
 from pathlib import Path
 
 from albert_tf import errors
@@ -34,21 +35,17 @@ def open(path: Path) -> Source:
     path = path / BACKBONE if path.is_dir() else path
     tensors: dict[str, h5py.Dataset] = {}
 
-    def collect(file: Path, prefix: str):
-        opened = h5py.File(file, "r")
-        items = []
-        opened.visititems(lambda name, item: items.append((name, item)))
-        for name, item in items:
-            if isinstance(item, h5py.Dataset):
-                # The file of a whole task has the backbone as one of its layers.
-                key = name.removeprefix("layers/albert_backbone/")
-                is_head = "layers/albert_backbone" in opened and key == name
-                tensors[("task/" if is_head else prefix) + key] = item
+    def collect(prefix, name, item):
+        if isinstance(item, h5py.Dataset):
+            # In the file of a complete task, the backbone is one of the layers.
+            key = name.removeprefix("layers/albert_backbone/")
+            is_head = "layers/albert_backbone" in item.file and key == name
+            tensors[("task/" if is_head else prefix) + key] = item
 
     with errors.wrap_read(path, "a readable HDF5 file"):
-        collect(path, "")
-        if path.with_name(_TASK).exists():
-            collect(path.with_name(_TASK), "task/")
+        for file, prefix in ((path, ""), (path.with_name(_TASK), "task/")):
+            if file.exists():
+                h5py.File(file, "r").visititems(functools.partial(collect, prefix))
     check_author(path, tensors)
     if "layers/reversible_embedding/vars/0" not in tensors:
         raise InputError(
@@ -60,14 +57,12 @@ def open(path: Path) -> Source:
         with errors.wrap_read(f"{path}: {name}", "a readable HDF5 file"):
             return tensors[name][()]
 
-    def config():
-        return _config(path.with_name("config.json"))
-
     shapes = {name: item.shape for name, item in tensors.items()}
-    return Source("kerashub", path, shapes, read, config)
+    config_file = path.with_name("config.json")
+    return Source("kerashub", path, shapes, read, lambda: _read_config(config_file))
 
 
-def _config(path: Path) -> AlbertConfig:
+def _read_config(path: Path) -> AlbertConfig:
     values = json_values.read_object(path)
     if not str(values.get("class_name")).startswith("Albert"):
         raise InputError(

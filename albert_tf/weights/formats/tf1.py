@@ -14,7 +14,7 @@ _FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2")
 
 
 def find_prefix(path: Path) -> Path:
-    """Returns a checkpoint's prefix, given that or one of its files."""
+    """Returns a checkpoint's prefix, for the prefix or one of its files."""
     return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
 
 
@@ -31,16 +31,18 @@ def open(path: Path) -> Source:
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
+    keys = {to_released_name(key): key for key in shapes}
     # albert_zh projects word embeddings to the width H before it adds embeddings of
     # positions and segments, so the product of its two tables is a table with E = H.
     has_product = _SECOND in shapes
     if has_product:
-        shapes[_FIRST] = [shapes[_FIRST][0], shapes.pop(_SECOND)[1]]
+        shapes[_FIRST] = [shapes[_FIRST][0], shapes[keys.pop(_SECOND)][1]]
 
     def read(name):
-        with errors.wrap_read(f"{prefix}: {name}", "a whole checkpoint, undamaged"):
-            tensor = reader.get_tensor(name)
-            is_product = has_product and name == _FIRST
+        key = keys.get(name, name)
+        with errors.wrap_read(f"{prefix}: {key}", "a whole checkpoint, undamaged"):
+            tensor = reader.get_tensor(key)
+            is_product = has_product and key == _FIRST
             return tensor @ reader.get_tensor(_SECOND) if is_product else tensor
 
     def adapt(config):
@@ -54,4 +56,5 @@ def open(path: Path) -> Source:
     location = path if path.is_dir() else prefix
     if tf2.GRAPH in shapes:
         return tf2.open(location, prefix, shapes, read, config)
-    return Source("tf1", location, shapes, read, config, to_released_name, adapt=adapt)
+    tensors = {name: shapes[key] for name, key in keys.items()}
+    return Source("tf1", location, tensors, read, config, adapt=adapt)

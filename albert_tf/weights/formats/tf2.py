@@ -43,25 +43,25 @@ def open(
     with errors.wrap_read(prefix, "a checkpoint with a readable object graph"):
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(read(GRAPH))
-        own = _saved_model_keys(graph)
+        saved = _find_saved_model(graph)
         variables = [item for node in graph.nodes for item in node.attributes]
         keys = {item.full_name: item.checkpoint_key for item in variables}
     check_author(prefix, keys)
+    keys = {name.removeprefix("bert/"): key for name, key in keys.items()}
     build_model = None
-    if own is not None:
-        kind, options, keys = own
+    if saved is not None:
+        kind, options, keys = saved
 
         def build_model():
-            given = {name: int(read(key)) for name, key in options.items()}
-            return getattr(models, kind)(config(), **given)
+            values = {name: int(read(key)) for name, key in options.items()}
+            return getattr(models, kind)(config(), **values)
 
     return Source(
-        "model_garden" if own is None else "keras",
+        "model_garden" if saved is None else "keras",
         path,
         {name: shapes[key] for name, key in keys.items() if key in shapes},
         lambda name: read(keys[name]),
         config,
-        lambda name: name.removeprefix("bert/"),
         build_model,
     )
 
@@ -84,15 +84,14 @@ def _keys(graph, node) -> dict[str, str]:
     return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
 
 
-def _saved_model_keys(graph) -> tuple[str, dict[str, str], dict[str, str]] | None:
+def _find_saved_model(graph) -> tuple[str, dict[str, str], dict[str, str]] | None:
     """Returns the model's class, and the keys of its options and weights by name.
 
     `saved_models.save` stores them; None for SavedModels of other programs.
     """
     root = _children(graph, graph.nodes[0])
-    if "model" not in root or "weights" not in root:
-        return None
-    for kind, options in _children(graph, root["model"]).items():
-        if kind in HEADS:
-            return kind, _keys(graph, options), _keys(graph, root["weights"])
+    if "model" in root and "weights" in root:
+        for kind, options in _children(graph, root["model"]).items():
+            if kind in HEADS:
+                return kind, _keys(graph, options), _keys(graph, root["weights"])
     return None
