@@ -15,7 +15,7 @@ from albert_tf import flags
 from albert_tf.corpus import documents, files
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.text.tokenization import clean_text, with_cleaning
+from albert_tf.text.tokenization import add_cleaning, clean_text
 
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
@@ -111,7 +111,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     The text is cleaned as the tokenizer cleans it. Long lines are cut at spaces, so
     none is skipped. The same lines and settings give the same bytes on any number of
     processors. If the cleaning is not as released, the model stores it, see
-    `tokenization.with_cleaning`.
+    `tokenization.add_cleaning`.
 
     Args:
         lines: text; blank lines are skipped.
@@ -123,7 +123,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     """
     prefix = Path(settings.model_prefix)
     files.check_outputs([f"{prefix}.vocab", f"{prefix}.model"], ())
-    model = with_cleaning(
+    model = add_cleaning(
         _train_model(lines, settings), settings.do_lower_case, settings.keep_accents
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)

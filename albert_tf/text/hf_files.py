@@ -35,22 +35,22 @@ def _read_object(path: Path) -> dict[str, Any]:
     return json_values.read_object(path) if path.is_file() else {}
 
 
-def model_type(contents: Mapping[str, Any]) -> str:
+def detect_type(contents: Mapping[str, Any]) -> str:
     """Returns the type of a tokenizer's model; older files do not store it."""
     model = contents.get("model", {})
     has_ids = isinstance(model.get("vocab"), dict)
     return model.get("type") or ("WordPiece" if has_ids else "Unigram")
 
 
-def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
+def read_vocabulary(path: str | Path, wanted: ModelType) -> bytes:
     """Returns the SentencePiece model or `vocab.txt` in a `tokenizer.json`.
 
     Raises:
         InputError: the file has no model of the wanted type.
     """
     contents = read(path)
-    if not contents or model_type(contents) != wanted:
-        actual = f"a model of type {model_type(contents)}" if contents else "no model"
+    if not contents or detect_type(contents) != wanted:
+        actual = f"a model of type {detect_type(contents)}" if contents else "no model"
         raise InputError(f"{path}: {actual}; expected one of type {wanted}")
     with errors.wrap_read(path, "a tokenizer.json of transformers"):
         vocab, added = contents["model"]["vocab"], contents.get("added_tokens", ())
@@ -61,14 +61,14 @@ def vocabulary(path: str | Path, wanted: ModelType) -> bytes:
         if [ids[piece] for piece in pieces] != list(range(len(ids))):
             raise ValueError("its ids are not 0, 1, 2 and so on")
         if wanted == "Unigram":
-            return _unigram(contents, pieces)
+            return _make_unigram_model(contents, pieces)
         prefix = contents["model"].get("continuing_subword_prefix", "##")
         if prefix != "##":
             raise ValueError(f'pieces that continue a word begin with "{prefix}"')
         return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def _unigram(contents: Mapping[str, Any], pieces: list[str]) -> bytes:
+def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes:
     """Returns the equivalent SentencePiece model."""
     from sentencepiece import sentencepiece_model_pb2
 
@@ -99,7 +99,7 @@ def _unigram(contents: Mapping[str, Any], pieces: list[str]) -> bytes:
     return proto.SerializeToString()
 
 
-def cleaning(
+def read_cleaning(
     path: str | Path,
     do_lower_case: bool | None,
     keep_accents: bool | None,
@@ -111,25 +111,25 @@ def cleaning(
 
     Args:
         path: the vocabulary.
-        do_lower_case: the flag's value, if it is given.
-        keep_accents: the flag's value, if it is given.
+        do_lower_case: the value of the flag; None if it is not set.
+        keep_accents: the value of the flag; None if it is not set.
         is_wordpiece: whether cased text always keeps its accents.
 
     Returns:
         `do_lower_case` and `keep_accents`, if a flag or a file sets them.
 
     Raises:
-        InputError: a flag contradicts a file, or a file asks for another cleaning than
-            those of `tokenization`.
+        InputError: a flag contradicts a file, or `tokenization` cannot clean text as a
+            file says.
     """
     flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-    cleans = {key: flag for key, flag in flags.items() if flag is not None}
+    cleans: dict[str, bool] = {}
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
     files = {config: _read_object(config)}
     if contents := read(tokenizer):
-        files[tokenizer] = _normalizer_cleaning(contents.get("normalizer"))
-    for file, notes in files.items():
-        values = {key: value for key, value in notes.items() if value is not None}
+        files[tokenizer] = _read_normalizer(contents.get("normalizer"))
+    for file, contents in files.items():
+        values = {key: value for key, value in contents.items() if value is not None}
         for key in values.keys() & {*flags, "strip_accents"}:
             if not isinstance(values[key], bool):
                 raise InputError(
@@ -158,7 +158,7 @@ def cleaning(
     return cleans
 
 
-def _normalizer_cleaning(normalizer: Any) -> dict[str, Any]:
+def _read_normalizer(normalizer: Any) -> dict[str, Any]:
     """Returns the cleaning of a normalizer with the keys of `tokenizer_config.json`."""
     text = json.dumps(normalizer)
     bert_lowers = '"lowercase": true' in text

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.text import tokenization
+from albert_tf.text import inputs, tokenization
 from albert_tf.text import words as words_of_text
 from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
@@ -38,10 +38,10 @@ _NOT_CASED, _CASED, _IGNORED = range(3)
 class GraphTokenizer(tf.Module):
     """Encodes text inside a graph with the ids of a Python tokenizer.
 
-    Assign it to an attribute of a `tf.Module` or Keras layer, or save it on its own:
-    the SavedModel is complete, and loads in any program that imports tensorflow_text.
-    Bytes that are not UTF-8 count as U+FFFD. Like every tokenizer of tensorflow_text,
-    it has to be created or loaded after `tf.random.set_seed`.
+    Assign it to an attribute of a `tf.Module` or Keras layer, or save it directly. The
+    SavedModel is complete, and loads in any program that imports tensorflow_text. Bytes
+    that are not UTF-8 count as U+FFFD. As for any tokenizer of tensorflow_text, call
+    `tf.random.set_seed` before it is created or loaded.
     """
 
     def __init__(
@@ -60,11 +60,14 @@ class GraphTokenizer(tf.Module):
             with_offsets: whether to prepare `encode_with_offsets`.
         """
         super().__init__()
-        is_wordpiece = isinstance(tokenizer, tokenization.WordPieceTokenizer)
-        kind: Any = _WordPiece if is_wordpiece else _SentencePiece
-        self._encoder = kind(tokenizer, with_offsets)
         # Cutting inside a word may change its last pieces.
         self._max_characters = max_tokens and (max_tokens + _MARGIN) * _CHARACTERS
+        self._encoder: Any
+        if isinstance(tokenizer, tokenization.WordPieceTokenizer):
+            self._max_characters = None  # a piece may have any length
+            self._encoder = _WordPiece(tokenizer)
+        elif isinstance(tokenizer, tokenization.SentencePieceTokenizer):
+            self._encoder = _SentencePiece(tokenizer, with_offsets)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -77,7 +80,9 @@ class GraphTokenizer(tf.Module):
             int32 [B, None], the result of `tokenizer.encode` for each text.
         """
         codes, _ = self._clean(tf.strings.unicode_decode(texts, "UTF-8"))
-        return self._encoder.encode(codes, self._max_characters)
+        if self._max_characters:
+            codes = codes[:, : self._max_characters]
+        return self._encoder.encode(codes)
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns string [B], the result of `tokenizer.clean` for each text."""
@@ -122,48 +127,45 @@ class GraphTokenizer(tf.Module):
 
 
 class _SentencePiece(tf.Module):
-    """SentencePiece: cleaning, the model's own rules, the digit-comma rule."""
+    """SentencePiece: cleaning, the model's normalisation, the digit-comma rule."""
 
     def __init__(
         self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
     ):
         super().__init__()
-        self.cleaning: tuple[Callable, ...] = (_single_spaces,)
+        self.cleaning: tuple[Callable, ...] = (_collapse_spaces,)
         if tokenizer.keep_accents:
             self.cleaning += (
-                _character_table(tokenization.DECOMPOSED_WITH_MARKS.function),
-                _mark_order(),
+                _tabulate(tokenization.DECOMPOSED_WITH_MARKS.function),
+                _make_mark_order(),
             )
         else:
-            self.cleaning += (_character_table(tokenization.DECOMPOSED.function),)
+            self.cleaning += (_tabulate(tokenization.DECOMPOSED.function),)
         if tokenizer.do_lower_case:
             self.cleaning += (_lower_case(str),)
-        self._model = _sentencepiece(tokenizer.model, tf.int32)
+        self._model = _make_sentencepiece(tokenizer.contents, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
         if with_offsets:
             self._prepare_offsets(tokenizer)
 
     def _prepare_offsets(self, tokenizer: tokenization.SentencePieceTokenizer) -> None:
-        self._pieces = _sentencepiece(tokenizer.model, tf.string)
-        model, characters = _byte_model(tokenizer.model)
-        self._bytes = _sentencepiece(model, tf.int32)
+        self._pieces = _make_sentencepiece(tokenizer.contents, tf.string)
+        model, characters = _make_byte_model(tokenizer.contents)
+        self._bytes = _make_sentencepiece(model, tf.int32)
         self._characters = np.array(characters, np.int32)
         # By id: 1 for a byte that begins a character, 0 for another byte, else -1.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
-        lengths = {
-            tokenizer.piece_to_id(piece): [len(part.strip(WORD_MARK)) for part in parts]
-            for piece, parts in tokenizer.comma_pieces.items()
-        }
         # The order is the same as in the values of `_split_commas`.
-        parts = [lengths[id] for id in sorted(lengths)]
-        self._part_lengths = _flat(parts)
-        self._part_starts = _flat([np.cumsum([0, *part[:-1]]) for part in parts])
+        pieces = map(tokenizer.id_to_piece, sorted(tokenizer.comma_ids))
+        parts = [tokenizer.comma_pieces[piece] for piece in pieces]
+        lengths = [[len(part.strip(WORD_MARK)) for part in row] for row in parts]
+        self._part_lengths = _flat(lengths)
+        self._part_starts = _flat([np.cumsum([0, *row[:-1]]) for row in lengths])
 
-    def encode(self, codes: tf.RaggedTensor, limit: int | None) -> tf.RaggedTensor:
-        """Returns the ids of cleaned texts, or of their first `limit` characters."""
-        codes = codes[:, :limit] if limit else codes
+    def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the ids of cleaned texts."""
         pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
         return self._split_commas(pieces, pieces.values)[0]
 
@@ -179,22 +181,21 @@ class _SentencePiece(tf.Module):
             int32 [N]; -1 for a piece without text.
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
-        origins = tf.gather(origins, self._normal_characters(cleaned))
+        origins = tf.gather(origins, self._find_origins(cleaned))
         pieces = self._model.tokenize(cleaned)
         texts = self._pieces.tokenize(cleaned).values
         begin, length = self._spans(texts, pieces.values)
-        ids, source, entry = self._split_commas.replace(pieces)
-        within = tf.zeros_like(begin)
-        begin = tf.gather(begin, source)
-        begin += _pick(self._part_starts, source, entry, within)
-        length = _pick(self._part_lengths, source, entry, length)
+        ids, source, index = self._split_commas.replace(pieces)
+        starts = tf.concat([self._part_starts, tf.zeros_like(begin)], axis=0)
+        begin = tf.gather(begin, source) + tf.gather(starts, index)
+        length = tf.gather(tf.concat([self._part_lengths, length], axis=0), index)
         has_text = length > 0
         first = tf.gather(origins, tf.where(has_text, begin, 0))
         last = tf.gather(origins, tf.where(has_text, begin + length - 1, 0))
         return ids, tf.where(has_text, first, -1), tf.where(has_text, last + 1, -1)
 
-    def _normal_characters(self, cleaned: tf.Tensor):
-        """Returns the original of each character after the model's own rules.
+    def _find_origins(self, cleaned: tf.Tensor):
+        """Returns the origin of each character of the normalised texts.
 
         Args:
             cleaned: string [B].
@@ -222,7 +223,7 @@ class _SentencePiece(tf.Module):
             ids: int32 [N].
 
         Returns:
-            Two int32 [N], in characters after the model's own rules.
+            Two int32 [N], in characters of the normalised texts.
         """
         count = tf.strings.length(pieces, "UTF8_CHAR")
         unmarked = tf.strings.regex_replace(pieces, f"^{WORD_MARK}+", "")
@@ -240,13 +241,13 @@ class _SentencePiece(tf.Module):
 class _WordPiece(tf.Module):
     """WordPiece: cleaning, then the longest pieces of each word."""
 
-    def __init__(self, tokenizer: tokenization.WordPieceTokenizer, with_offsets: bool):
+    def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
         super().__init__()
-        finish = tokenizer.finish.function
+        last_stage = tokenizer.last_stage.function
         self.cleaning = (
-            _character_table(tokenization.IDEOGRAPHS_ALONE.function),
-            (_lower_case if tokenizer.do_lower_case else _character_table)(finish),
-            _single_spaces,
+            _tabulate(tokenization.ISOLATED_IDEOGRAPHS.function),
+            (_lower_case if tokenizer.do_lower_case else _tabulate)(last_stage),
+            _collapse_spaces,
         )
         self._model = tf_text.FastWordpieceTokenizer(
             vocab=list(tokenizer.pieces),
@@ -258,8 +259,8 @@ class _WordPiece(tf.Module):
         self._lengths = _flat([[len(p.removeprefix(mark)) for p in tokenizer.pieces]])
         self._unknown = tokenizer.unk_id
 
-    def encode(self, codes: tf.RaggedTensor, limit: int | None) -> tf.RaggedTensor:
-        """Returns the ids of whole cleaned texts: a piece may have any length."""
+    def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the ids of cleaned texts."""
         return self._encode_words(codes)[0].merge_dims(1, 2)
 
     def _encode_words(self, codes: tf.RaggedTensor):
@@ -291,11 +292,10 @@ class _Replacement:
 
     def __init__(self, table: Mapping[int, Sequence[int]]):
         keys = sorted(table)
-        lengths = np.array([len(table[key]) for key in keys] + [1], np.int32)
         # The last key is above all inputs, so that each search finds a key.
         self._keys = np.array([*keys, np.iinfo(np.int32).max], np.int32)
-        self._lengths = lengths
-        self._starts = np.cumsum([0, *lengths[:-1]], dtype=np.int32)
+        self._lengths = np.array([len(table[key]) for key in keys] + [1], np.int32)
+        self._starts = np.cumsum([0, *self._lengths[:-1]], dtype=np.int32)
         self._values = _flat([table[key] for key in keys])
 
     def __call__(
@@ -314,21 +314,19 @@ class _Replacement:
             ragged: the inputs, int32 [B, None].
 
         Returns:
-            The M results, int32 [B, None]; for each the index of its input, int32 [M],
-            and its index in the table, int32 [M], -1 for an input that stays.
+            The M results, int32 [B, None]; for each the index of its input, int64 [M],
+            and its index in the values of the table followed by the inputs, int32 [M].
         """
         flat = ragged.values
         key = tf.searchsorted(self._keys, flat)
-        replaced = tf.gather(self._keys, key) == flat
-        count = tf.where(replaced, tf.gather(self._lengths, key), 1)
-        source = tf.repeat(tf.range(tf.size(flat)), count)
-        within = tf.range(tf.size(source)) - tf.gather(
-            tf.cumsum(count, exclusive=True), source
-        )
-        entry = tf.gather(tf.gather(self._starts, key), source) + within
-        entry = tf.where(tf.gather(replaced, source), entry, -1)
-        results = _pick(self._values, source, entry, flat)
-        return _resplit(ragged, count, results), source, entry
+        is_key = tf.gather(self._keys, key) == flat
+        input_index = tf.range(tf.size(flat)) + len(self._values)
+        start = tf.where(is_key, tf.gather(self._starts, key), input_index)
+        count = tf.where(is_key, tf.gather(self._lengths, key), 1)
+        index = tf.ragged.range(start, start + count)
+        results = tf.gather(tf.concat([self._values, flat], axis=0), index)
+        replaced = ragged.with_values(results).merge_dims(1, 2)
+        return replaced, index.value_rowids(), index.values
 
 
 class _Ranges:
@@ -348,20 +346,14 @@ class _Ranges:
 
 # The pass over all characters takes half a second.
 @functools.cache
-def _character_table(function: Callable[[str], str]) -> _Replacement:
+def _tabulate(function: Callable[[str], str]) -> _Replacement:
     """Returns a function of characters as a replacement of code points."""
-    results = ((code, function(chr(code))) for code in _CODE_POINTS)
-    return _Replacement(
-        {
-            code: [ord(c) for c in result]
-            for code, result in results
-            if result != chr(code)
-        }
-    )
+    table = {code: [*map(ord, function(chr(code)))] for code in _CODE_POINTS}
+    return _Replacement({k: codes for k, codes in table.items() if codes != [k]})
 
 
 @functools.cache
-def _mark_order() -> Callable:
+def _make_mark_order() -> Callable:
     """Returns the step that sorts combining marks canonically; origins stay."""
     combining_class = _Ranges(unicodedata.combining)
 
@@ -378,14 +370,14 @@ def _mark_order() -> Callable:
 
 
 @functools.cache
-def _lower_case(finish: Callable[[str], str]) -> Callable:
-    """Returns the step that computes `str.lower`, then `finish` for each character.
+def _lower_case(last_stage: Callable[[str], str]) -> Callable:
+    """Returns the step that computes `str.lower`, then `last_stage` by character.
 
     Only the capital sigma depends on its neighbours: it becomes "ς" at the end of a
     word. Characters such as apostrophes do not count for this.
     """
-    table = CharacterMap(finish)
-    replace = _character_table(lambda c: c.lower().translate(table))
+    table = CharacterMap(last_stage)
+    replace = _tabulate(lambda c: c.lower().translate(table))
     sigma_kind = _Ranges(_sigma_kind)
 
     def lower(codes: tf.RaggedTensor, origins: tf.Tensor):
@@ -393,8 +385,9 @@ def _lower_case(finish: Callable[[str], str]) -> Callable:
         kinds = sigma_kind(flat)
         index = tf.where(kinds != _IGNORED)[:, 0]
         row, cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
-        joined = (row[1:] == row[:-1]) & cased[1:] & cased[:-1]  # letters i and i + 1
-        follows, precedes = tf.pad(joined, [[1, 0]]), tf.pad(joined, [[0, 1]])
+        # Whether characters i and i + 1 are letters of the same text.
+        is_pair = (row[1:] == row[:-1]) & cased[1:] & cased[:-1]
+        follows, precedes = tf.pad(is_pair, [[1, 0]]), tf.pad(is_pair, [[0, 1]])
         is_final = (tf.gather(flat, index) == _SIGMA) & follows & ~precedes
         final = tf.boolean_mask(index, is_final)
         sigmas = tf.fill(tf.shape(final), _FINAL_SIGMA)
@@ -411,7 +404,7 @@ def _sigma_kind(character: str) -> int:
     return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
 
 
-def _single_spaces(
+def _collapse_spaces(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Computes `" ".join(text.split())`; the last space of a run stays."""
@@ -421,12 +414,12 @@ def _single_spaces(
     texts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
     after_text = texts[:-1] > tf.gather(texts, tf.gather(codes.row_starts(), row))
     keep = is_text | (before_text & after_text)
-    plain = tf.where(is_text, codes.values, ord(" "))
-    result = _resplit(codes, tf.cast(keep, tf.int32), tf.boolean_mask(plain, keep))
+    plain = codes.with_values(tf.where(is_text, codes.values, ord(" ")))
+    result = tf.ragged.boolean_mask(plain, codes.with_values(keep))
     return result, tf.boolean_mask(origins, keep)
 
 
-def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
+def _make_sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
     # In a SavedModel, two models of the same name would be one.
     name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
     return tf_text.SentencepieceTokenizer(model, kind, name=name)
@@ -434,23 +427,6 @@ def _sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokeniz
 
 def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
     return np.array([value for row in rows for value in row], np.int32)
-
-
-def _pick(
-    table: np.ndarray, source: tf.Tensor, entry: tf.Tensor, default: tf.Tensor
-) -> tf.Tensor:
-    """Returns `table[entry]`, or `default[source]` if `entry` is -1; int32 [M]."""
-    pool = tf.concat([table, default], axis=0)
-    return tf.gather(pool, tf.where(entry < 0, source + len(table), entry))
-
-
-def _resplit(
-    ragged: tf.RaggedTensor, count: tf.Tensor, values: tf.Tensor
-) -> tf.RaggedTensor:
-    """Returns values [M] as [B, None], with `count` values for each of `ragged`."""
-    limits = tf.concat([[0], tf.cumsum(count)], axis=0)
-    splits = tf.cast(tf.gather(limits, ragged.row_splits), tf.int64)
-    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
@@ -478,7 +454,7 @@ def _attach_deleted(
     word_end = tf.gather(tf.concat([spaces, size], 0), tf.searchsorted(spaces, end))
     next_begin = tf.concat([begin[1:], size], axis=0)[: tf.size(begin)]
     end = tf.maximum(end, tf.minimum(word_end, next_begin))
-    # One longer than `end`, for an empty piece after the last piece with text.
+    # It has one item more than `end`, for an empty piece after all pieces with text.
     end_before = tf.concat([[0], end], axis=0)
     word = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
     begin = tf.minimum(begin, tf.maximum(word, end_before[:-1]))
@@ -491,7 +467,7 @@ def _attach_deleted(
     return begin, tf.where(has_text, own_end, empty_end)
 
 
-def _byte_model(contents: bytes) -> tuple[bytes, list[int]]:
+def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     """Makes a SentencePiece model with the same normalisation whose pieces are bytes.
 
     Its offsets give the origin of each normalised character, which tensorflow_text does
@@ -551,8 +527,10 @@ def join(
         second = first[:, :0]
     second_lengths = second.row_lengths()
     is_pair = tf.cast(second_lengths > 0, tf.int64)
-    room = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
-    first_size, second_size = truncated_lengths(first_lengths, second_lengths, room)
+    limit = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
+    first_size, second_size = inputs.truncated_lengths(
+        first_lengths, second_lengths, limit, tf.minimum, tf.maximum
+    )
     one = tf.ones_like(is_pair)
     ids = assemble(
         [
@@ -594,17 +572,6 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     pool = tf.concat([values for values, _, _ in parts], axis=0)
     return tf.RaggedTensor.from_row_lengths(
         tf.gather(pool, positions), tf.reduce_sum(length, axis=1), validate=False
-    )
-
-
-def truncated_lengths(
-    first: tf.Tensor, second: tf.Tensor, room: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes `inputs.truncated_lengths`, for int64 [B]."""
-    half = room // 2
-    return (
-        tf.minimum(first, tf.maximum(room - second, room - half)),
-        tf.minimum(second, tf.maximum(room - first, half)),
     )
 
 

@@ -7,7 +7,8 @@ is padded only to its own longest input.
 
 import array
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 MASK = "[MASK]"
 # [CLS] and two [SEP].
 _SPECIAL = 3
-# Before tokenization, `cut` keeps this many characters for each token that is used,
-# and for this many more.
+# Before tokenization, `cut` keeps this many characters for each token that is used.
 _CHARACTERS = 20
+# `cut` keeps characters for this many tokens more.
 _MARGIN = 64
 # Number of examples that are tokenized at a time.
 _CHUNK = 10_000
@@ -78,24 +79,20 @@ def encode(
         num_threads: maximum number of threads.
 
     Raises:
-        InputError: `max_seq_length` leaves no room for text, or the vocabulary lacks
+        InputError: `max_seq_length` is too small for text, or the vocabulary lacks
             [CLS] or [SEP].
     """
 
-    def tokenize(chunk: Sequence[str]) -> list[list[int]]:
-        short = [cut(tokenizer, text, max_seq_length) for text in chunk]
-        return tokenizer.encode_batch(short, num_threads)
-
-    def tokenize_pairs() -> Iterator[tuple[list[int], list[int]]]:
+    def tokenize(texts: Sequence[str]) -> Iterator[list[int]]:
         for begin in range(0, len(texts), _CHUNK):
-            chunk = slice(begin, begin + _CHUNK)
-            first = tokenize(texts[chunk])
-            second: list[list[int]] = [[] for _ in first]
-            if second_texts is not None:
-                second = tokenize(second_texts[chunk])
-            yield from zip(first, second, strict=True)
+            chunk = texts[begin : begin + _CHUNK]
+            short = [cut(tokenizer, text, max_seq_length) for text in chunk]
+            yield from tokenizer.encode_batch(short, num_threads)
 
-    return join(tokenizer, tokenize_pairs(), max_seq_length)
+    if second_texts is None:
+        return join(tokenizer, ((ids, ()) for ids in tokenize(texts)), max_seq_length)
+    pairs = zip(tokenize(texts), tokenize(second_texts), strict=True)
+    return join(tokenizer, pairs, max_seq_length)
 
 
 def join(
@@ -117,8 +114,8 @@ def join(
     ids, lengths, firsts = array.array("i"), array.array("q"), array.array("i")
     truncated = lost = 0
     for a, b in pairs:
-        room = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
-        size_a, size_b = truncated_lengths(len(a), len(b), room)
+        limit = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
+        size_a, size_b = truncated_lengths(len(a), len(b), limit)
         excess = len(a) + len(b) - size_a - size_b
         truncated += excess > 0
         lost += excess
@@ -141,12 +138,12 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     """Returns a text, or a beginning of it with the same first tokens.
 
     Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
-    tokens or so. The beginning ends at a space, which no piece contains. Without a
-    space in reach it ends some tokens later, so that the first ones are the same.
+    tokens or so. The beginning ends at a space, which no piece contains. If no space is
+    near, it ends some tokens later, so that the first tokens are the same.
 
     Args:
         tokenizer: the vocabulary.
-        text: any text; one of ordinary length is returned unchanged.
+        text: any text; a text of ordinary length is returned unchanged.
         max_tokens: number of tokens that are used.
     """
     size = _CHARACTERS * (max_tokens + _MARGIN)
@@ -160,8 +157,8 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
 
 
 def concatenate(parts: Sequence[Inputs]) -> Inputs:
-    """Returns the inputs of several one after the other; there is at least one."""
-    if len(parts) == 1:
+    """Joins parts one after the other; there is at least one part."""
+    if len(parts) == 1:  # the largest data sets have one part: no copy
         return parts[0]
     begins = np.cumsum([0, *(part.bounds[-1] for part in parts[:-1])])
     bounds = [part.bounds[1:] + b for part, b in zip(parts, begins, strict=True)]
@@ -177,8 +174,8 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """Returns the ids of a text in which each [MASK] is one token.
 
-    The parts between are encoded on their own. A part that does not begin with a space,
-    such as ".", would begin with a lone word mark, which is removed.
+    The text between two [MASK] is encoded separately. If it does not begin with a
+    space, such as ".", it would begin with a single word mark, which is removed.
     """
     ids: list[int] = []
     space = tokenizer.piece_to_id(WORD_MARK)
@@ -186,23 +183,26 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
         pieces = tokenizer.encode(part)
         if number:
             ids.append(tokenizer.mask_id)
-            lone_space = pieces[:1] == [space] != [tokenizer.unk_id]
-            if lone_space and not part[0].isspace():
+            begins_with_mark = pieces[:1] == [space] != [tokenizer.unk_id]
+            if begins_with_mark and not part[0].isspace():
                 del pieces[0]
         ids += pieces
     return ids
 
 
-def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """Returns the lengths of two texts that are truncated to `room` tokens in all.
+def truncated_lengths(
+    first: Any, second: Any, limit: Any, min_fn: Callable = min, max_fn: Callable = max
+) -> tuple[Any, Any]:
+    """Returns the lengths of two texts that are truncated to `limit` tokens in all.
 
     As released, tokens are removed one by one from the longer text, or from the second
-    if both are equally long. So each text gets its half, and the rest of the other's.
+    if both are equally long. So each text gets half of the limit, and the tokens that
+    the other text does not use. For tensors, pass TensorFlow's `minimum` and `maximum`.
     """
-    half = room // 2
+    half = limit // 2
     return (
-        min(first, max(room - second, room - half)),
-        min(second, max(room - first, half)),
+        min_fn(first, max_fn(limit - second, limit - half)),
+        min_fn(second, max_fn(limit - first, half)),
     )
 
 

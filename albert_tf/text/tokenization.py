@@ -12,7 +12,6 @@ import codecs
 import hashlib
 import json
 import re
-import types
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,8 +42,8 @@ class WordStarts:
     """Finds the first pieces of words in piece ids; see `Tokenizer.word_starts`.
 
     Args:
-        always: bool [V], pieces that begin a word whatever stands before them.
-        after: bool [V], pieces that begin one after a piece that closes its word.
+        always: bool [V], pieces that always begin a word.
+        after: bool [V], pieces that begin a word only after a piece that closes one.
         closes: bool [V], pieces that close their word.
     """
 
@@ -54,10 +53,10 @@ class WordStarts:
         self._closes = closes
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Says for each piece whether it begins a word.
+        """Returns for each piece whether it begins a word.
 
         Args:
-            ids: int [..., T]; the first of a row has nothing before it.
+            ids: int [..., T]; there is no piece before the first of a row.
 
         Returns:
             bool [..., T].
@@ -92,7 +91,7 @@ def _decompose(character: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
-# Characters that are words of their own in WordPiece: as in BERT, not kana.
+# Characters that are words in WordPiece. As in BERT, kana are not among them.
 _IDEOGRAPH = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df"
     "\U0002a700-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
@@ -126,9 +125,9 @@ def _strip_accents_and_isolate_punctuation(character: str) -> str:
 
 DECOMPOSED = CharacterMap(_decompose)
 DECOMPOSED_WITH_MARKS = CharacterMap(_decompose_and_keep_marks)
-IDEOGRAPHS_ALONE = CharacterMap(_isolate_ideographs)
-PUNCTUATION_ALONE = CharacterMap(_isolate_punctuation)
-UNACCENTED_PUNCTUATION_ALONE = CharacterMap(_strip_accents_and_isolate_punctuation)
+ISOLATED_IDEOGRAPHS = CharacterMap(_isolate_ideographs)
+ISOLATED_PUNCTUATION = CharacterMap(_isolate_punctuation)
+UNACCENTED_ISOLATED_PUNCTUATION = CharacterMap(_strip_accents_and_isolate_punctuation)
 
 
 def clean_text(
@@ -144,14 +143,13 @@ def clean_text(
     rules (by default NFKC) then compose them again. The pieces therefore depend neither
     on the composition of the text nor on the version of Unicode.
     """
-    joined = " ".join(text.split())
+    text = " ".join(text.split())
     if keep_accents:
         # Each character is already decomposed; this orders the marks.
-        decomposed = joined.translate(DECOMPOSED_WITH_MARKS)
-        cleaned = unicodedata.normalize("NFD", decomposed)
+        text = unicodedata.normalize("NFD", text.translate(DECOMPOSED_WITH_MARKS))
     else:
-        cleaned = joined.translate(DECOMPOSED)
-    return cleaned.lower() if do_lower_case else cleaned
+        text = text.translate(DECOMPOSED)
+    return text.lower() if do_lower_case else text
 
 
 class Tokenizer(abc.ABC):
@@ -160,7 +158,8 @@ class Tokenizer(abc.ABC):
     Attributes:
         path: the vocabulary file.
         contents: the bytes of a `.model` or `vocab.txt` with this vocabulary.
-        file_name: the name of a copy of it.
+        pieces: the vocabulary in the order of ids.
+        file_name: the name of a copy of the vocabulary file.
         do_lower_case: whether text is lower-cased.
         keep_accents: whether combining marks stay, see `clean_text`.
         fingerprint: hexadecimal SHA-256 of the vocabulary file, the casing and
@@ -176,34 +175,31 @@ class Tokenizer(abc.ABC):
         path: str,
         contents: bytes,
         pieces: list[str],
-        given: tuple[bool | None, bool | None],
-        stored: Mapping[str, bool] = types.MappingProxyType({}),
+        cleaning: Mapping[str, bool],
     ):
-        is_wordpiece = isinstance(self, WordPieceTokenizer)
-        cleaning = {**stored, **hf_files.cleaning(path, *given, is_wordpiece)}
         self.path = str(path)
         self.contents = contents
+        self.pieces = tuple(pieces)
         name = Path(path).name
         self.file_name = self._file_name if name.endswith(".json") else name
         self.do_lower_case = cleaning.get("do_lower_case", True)
         self.keep_accents = cleaning.get("keep_accents", False)
-        self.fingerprint = fingerprint(contents, self.do_lower_case, self.keep_accents)
-        self._pieces = pieces
+        self.fingerprint = digest(contents, self.do_lower_case, self.keep_accents)
         self._ids = {piece: id for id, piece in enumerate(pieces)}
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Returns the cleaned text, which is then cut into pieces."""
+        """Returns the cleaned text, which is the input of the vocabulary."""
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown word of WordPiece is [UNK]."""
-        return [self._pieces[id] for id in self.encode(text)]
+        return [self.pieces[id] for id in self.encode(text)]
 
     @abc.abstractmethod
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
-        """Returns the piece ids of each text: the fast way to encode many.
+        """Returns the piece ids of each text; faster than one text after the other.
 
         Args:
             texts: any number of texts.
@@ -232,16 +228,16 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _begins_word(self, id: int, rule: WordRule) -> bool:
-        """Whether a piece begins a word whatever stands before it."""
+        """Whether a piece always begins a word."""
 
     @property
     def vocab_size(self) -> int:
         """Number of pieces, V."""
-        return len(self._pieces)
+        return len(self.pieces)
 
     def id_to_piece(self, id: int) -> str:
         """Returns the piece with an id in [0, V)."""
-        return self._pieces[id]
+        return self.pieces[id]
 
     def piece_to_id(self, piece: str) -> int:
         """Returns the id of a piece, or the unknown id if the vocabulary lacks it."""
@@ -276,22 +272,23 @@ class Tokenizer(abc.ABC):
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
         """Returns the function that marks the first pieces of words.
 
-        By "word_mark" these begin a word, in any language:
+        With the rule "word_mark", these pieces begin a word in any language:
 
         - SentencePiece: pieces with the word mark. WordPiece: pieces without "##".
         - Pieces that begin with a letter of a script written without spaces (Chinese,
           Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...): otherwise a sentence would
           be one word. Combining signs and prolongation marks continue the piece before.
-        - Pieces of only punctuation or symbols, but not a lone apostrophe, which can be
+        - Pieces of only punctuation or symbols, but not an apostrophe, which can be
           inside a word ("don't").
-        - Any other piece but a sign, directly after punctuation or such a letter: the
-          "word" of "(word)", the "python" of "用python".
-        - Nothing else. Special pieces, `<unk>` and byte pieces stay with the word that
-          they follow, but WordPiece's [UNK] is a whole word and begins one.
+        - Any other piece except a sign, directly after punctuation or such a letter:
+          the "word" of "(word)", the "python" of "用python".
 
-        **As released:** by "released" every SentencePiece piece begins a word, except
-        those without the word mark that hold only English letters and some
-        punctuation; so outside English every piece is a word of its own.
+        Special pieces, `<unk>` and byte pieces belong to the word before them. But
+        WordPiece's [UNK] is a complete word and begins one.
+
+        **As released:** with the rule "released", every SentencePiece piece begins a
+        word, except pieces without the word mark that contain only English letters and
+        some punctuation. So outside English every piece is a word.
         """
         ids = range(self.vocab_size)
         always = np.array([self._begins_word(id, rule) for id in ids])
@@ -300,7 +297,7 @@ class Tokenizer(abc.ABC):
             for id in ids:
                 if text := self._text_of(id):
                     after[id] = text not in APOSTROPHES and not _is_sign(text[0])
-                    closes[id] = _is_spaceless(text[-1]) or _stands_alone(text[-1])
+                    closes[id] = _is_spaceless(text[-1]) or _is_isolated(text[-1])
         return WordStarts(always, after, closes)
 
     @property
@@ -352,7 +349,6 @@ class SentencePieceTokenizer(Tokenizer):
     results differ only for a vocabulary without a comma.
 
     Attributes:
-        model: contents of the model file.
         comma_pieces: the parts of each piece that the digit-comma rule splits.
         comma_ids: the same as ids.
         byte_values: the byte of each id that is a byte of UTF-8.
@@ -371,34 +367,36 @@ class SentencePieceTokenizer(Tokenizer):
         Args:
             spm_model_file: a `.model` file of SentencePiece, of any model type, or a
                 `tokenizer.json` of transformers with a unigram model.
-            do_lower_case: lower-case the text first; None: as the files of transformers
-                beside it say, or the file itself (see `with_cleaning`), or else true.
-            keep_accents: keep combining marks; None: likewise, or else false.
+            do_lower_case: lower-case the text first. None: the setting of the files of
+                transformers in its folder, or of the file (see `add_cleaning`), or else
+                true.
+            keep_accents: keep combining marks. None: likewise, or else false.
 
         Raises:
             InputError: the file cannot be read, or is not a SentencePiece model.
         """
-        self.model = _read(spm_model_file, "Unigram")
+        contents = _read(spm_model_file, "Unigram")
         self._processor = processor = sentencepiece.SentencePieceProcessor()
         # A damaged file may contain pieces that are not UTF-8, and settings that are
         # not JSON.
         with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
-            processor.load_from_serialized_proto(self.model)
+            processor.load_from_serialized_proto(contents)
             pieces = [processor.id_to_piece(i) for i in range(len(processor))]
-            stored = stored_cleaning(self.model)
+            stored = read_cleaning(contents)
         # SentencePiece accepts a control piece and an ordinary one of the same name.
         if len({*pieces}) < len(pieces) or processor.unk_id() < 0:
             raise InputError(
                 f"{spm_model_file}: has a piece twice, or no unknown piece; expected a "
                 f"model of SentencePiece's trainer"
             )
-        cleaning_flags = (do_lower_case, keep_accents)
-        super().__init__(spm_model_file, self.model, pieces, cleaning_flags, stored)
+        flags = (do_lower_case, keep_accents)
+        stored |= hf_files.read_cleaning(spm_model_file, *flags, is_wordpiece=False)
+        super().__init__(spm_model_file, contents, pieces, stored)
         pad_id = processor.pad_id()
         self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
         self._unk_piece = pieces[processor.unk_id()]
         self.comma_pieces = {
-            piece: [*self._encode_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
+            piece: [*processor.encode_as_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
             for piece in pieces
             if piece.endswith(",") and piece[-2:-1].isdigit()
         }
@@ -425,7 +423,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown piece is its text."""
-        pieces = self._encode_pieces(self.clean(text))
+        pieces = self._processor.encode_as_pieces(self.clean(text))
         return [part for p in pieces for part in self.comma_pieces.get(p, [p])]
 
     def encode_batch(
@@ -452,9 +450,6 @@ class SentencePieceTokenizer(Tokenizer):
                     if ids[i] == self.unk_id and not _begins_word_as_released(piece):
                         ids[i] = self.mask_id
         return encoded
-
-    def _encode_pieces(self, cleaned: str) -> list[str]:
-        return self._processor.encode(cleaned, out_type=str)
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
         # The text after cleaning and the model's own rules.
@@ -485,36 +480,33 @@ class SentencePieceTokenizer(Tokenizer):
         stays[: is_text.argmax() if len(text) else 0] = False
         characters = DECOMPOSED_WITH_MARKS if self.keep_accents else DECOMPOSED
         # Marks that change places do not take their origins along.
-        joined = " ".join(text.split())
-        return _translate(joined, np.flatnonzero(stays), characters)[1]
+        single_spaced = " ".join(text.split())
+        return _translate(single_spaced, np.flatnonzero(stays), characters)[1]
 
     def _text_of(self, id: int) -> str:
         is_special = self._processor.is_control(id) or self._processor.is_unknown(id)
         if is_special or id in self.byte_values:
             return ""
-        return self._pieces[id].strip(WORD_MARK)
+        return self.pieces[id].strip(WORD_MARK)
 
     def _begins_word(self, id: int, rule: WordRule) -> bool:
-        piece = self._pieces[id]
+        piece = self.pieces[id]
         if rule == "released":
             return _begins_word_as_released(piece)
-        return piece.startswith(WORD_MARK) or _stands_alone(piece)
+        return piece.startswith(WORD_MARK) or _is_isolated(piece)
 
 
 class WordPieceTokenizer(Tokenizer):
     """WordPiece as in BERT, which the released Chinese models use.
 
     Ideographs and punctuation marks are words. Every other word is cut into the longest
-    pieces of the vocabulary from its beginning on. If that fails, or for more than 200
-    characters, the whole word is unknown.
+    pieces of the vocabulary from its beginning on. If that fails, or if the word has
+    more than 200 characters, it is unknown.
 
     **As released:** text is lower-cased first and decomposed after (NFD). With
     `do_lower_case=False` or `keep_accents` accents stay, and the text is not composed,
     as in BERT. Unlike the release, two different spacing marks in a row that both have
     a combining class stay in the order of the text, not in canonical order.
-
-    Attributes:
-        pieces: the vocabulary in the order of ids.
     """
 
     _file_name = "vocab.txt"
@@ -533,34 +525,35 @@ class WordPieceTokenizer(Tokenizer):
             vocab_file: UTF-8 text, one piece a line, the first line has id 0. The piece
                 ends at the first space of the line; empty lines at the end are ignored.
                 Or a `tokenizer.json` of transformers with a WordPiece model.
-            do_lower_case: lower-case first, and strip accents; None: as the files of
-                transformers beside it say, or else true.
-            keep_accents: do not strip accents; None: likewise, or else false.
+            do_lower_case: lower-case first, and strip accents. None: the setting of the
+                files of transformers in its folder, or else true.
+            keep_accents: do not strip accents. None: likewise, or else false.
 
         Raises:
             InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
-                [UNK]; or see `hf_files.cleaning`.
+                [UNK]; or see `hf_files.read_cleaning`.
         """
         contents = _read(vocab_file, "WordPiece").removeprefix(codecs.BOM_UTF8)
         pieces = _parse_vocabulary(vocab_file, contents)
-        super().__init__(vocab_file, contents, pieces, (do_lower_case, keep_accents))
+        flags = (do_lower_case, keep_accents)
+        cleaning = hf_files.read_cleaning(vocab_file, *flags, is_wordpiece=True)
+        super().__init__(vocab_file, contents, pieces, cleaning)
         self._special(self._unk_piece)
-        self.pieces = tuple(pieces)
         self._longest = max(map(len, pieces))
         self._word_ids: dict[str, list[int]] = {}
 
     def clean(self, text: str) -> str:
         """Returns the words, joined by spaces."""
-        text = text.translate(IDEOGRAPHS_ALONE)
+        text = text.translate(ISOLATED_IDEOGRAPHS)
         text = text.lower() if self.do_lower_case else text
-        return " ".join(text.translate(self.finish).split())
+        return " ".join(text.translate(self.last_stage).split())
 
     @property
-    def finish(self) -> CharacterMap:
+    def last_stage(self) -> CharacterMap:
         """The last stage of cleaning, after lower-casing."""
         if self.do_lower_case and not self.keep_accents:
-            return UNACCENTED_PUNCTUATION_ALONE
-        return PUNCTUATION_ALONE
+            return UNACCENTED_ISOLATED_PUNCTUATION
+        return ISOLATED_PUNCTUATION
 
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
@@ -596,17 +589,17 @@ class WordPieceTokenizer(Tokenizer):
         return ids
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        words, origins = _translate(text, np.arange(len(text)), IDEOGRAPHS_ALONE)
+        words, origins = _translate(text, np.arange(len(text)), ISOLATED_IDEOGRAPHS)
         if self.do_lower_case:
             # The lower-case form of "İ" has two characters.
             origins = np.repeat(origins, [len(c.lower()) for c in words])
             words = words.lower()
-        words, origins = _translate(words, origins, self.finish)
+        words, origins = _translate(words, origins, self.last_stage)
         spans: list[Span] = []
         for match in re.finditer(r"\S+", words):
             at = match.start()
             for id in self._encode_word(match.group()):
-                length = len(self._pieces[id].removeprefix(CONTINUATION))
+                length = len(self.pieces[id].removeprefix(CONTINUATION))
                 end = match.end() if id == self.unk_id else at + length
                 spans.append((origins[at], origins[end - 1] + 1))
                 at = end
@@ -615,18 +608,18 @@ class WordPieceTokenizer(Tokenizer):
     def _text_of(self, id: int) -> str:
         if id in self.special_ids:
             return ""
-        return self._pieces[id].removeprefix(CONTINUATION)
+        return self.pieces[id].removeprefix(CONTINUATION)
 
     def _begins_word(self, id: int, rule: WordRule) -> bool:
         if rule == "word_mark" and id in self.special_ids:
             return id == self.unk_id
-        bare = self._pieces[id].removeprefix(CONTINUATION)
-        is_whole = bare == self._pieces[id]
-        return is_whole or (rule == "word_mark" and bare != "" and _stands_alone(bare))
+        bare = self.pieces[id].removeprefix(CONTINUATION)
+        is_whole = bare == self.pieces[id]
+        return is_whole or (rule == "word_mark" and bare != "" and _is_isolated(bare))
 
 
-def fingerprint(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
-    """Returns the hexadecimal SHA-256 of a vocabulary and its cleaning."""
+def digest(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
+    """Returns the fingerprint of a vocabulary and its cleaning, see `Tokenizer`."""
     cleaning = b"lower" if do_lower_case else b"cased"
     if keep_accents:
         cleaning += b"accents"
@@ -643,20 +636,20 @@ def load(
 
     Args:
         spm_model_file: see `SentencePieceTokenizer`.
-        vocab_file: see `WordPieceTokenizer`. Either may be a `tokenizer.json`, whose
+        vocab_file: see `WordPieceTokenizer`. Both may be a `tokenizer.json`, whose
             model decides the class.
         do_lower_case: None: as stored with the vocabulary, or else true.
         keep_accents: None: as stored with the vocabulary, or else false.
 
     Raises:
-        InputError: no file is given, or the one used is bad.
+        InputError: there is no file, or the file that is used is bad.
     """
     path = spm_model_file or vocab_file
     if not path:
         raise InputError("no vocabulary: expected --spm_model_file or --vocab_file")
     is_wordpiece = not spm_model_file
     if str(path).endswith(".json"):
-        is_wordpiece = hf_files.model_type(hf_files.read(path)) == "WordPiece"
+        is_wordpiece = hf_files.detect_type(hf_files.read(path)) == "WordPiece"
     kind = WordPieceTokenizer if is_wordpiece else SentencePieceTokenizer
     return kind(path, do_lower_case, keep_accents)
 
@@ -667,7 +660,7 @@ _CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2 in 7 bits each
 _CLEANING = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
 
 
-def with_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
+def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
     """Stores the cleaning in a SentencePiece model, as the default of its tokenizers.
 
     A model with the released cleaning stays unchanged.
@@ -679,15 +672,15 @@ def with_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> byte
     return model + _CLEANING_TAG + bytes([len(payload)]) + payload
 
 
-def stored_cleaning(model: bytes) -> dict[str, bool]:
-    """Returns the settings that `with_cleaning` stored, or an empty dict."""
+def read_cleaning(model: bytes) -> dict[str, bool]:
+    """Returns the settings that `add_cleaning` stored, or an empty dict."""
     payloads = _CLEANING.findall(model)
     stored = json.loads(payloads[-1]) if payloads else {}
     return {key: bool(value) for key, value in stored.items()}
 
 
-# The released list. It lacks the apostrophe and "<=>"; pieces that begin with "<" begin
-# a word anyway.
+# The released list. It lacks the apostrophe and "<=>". Pieces that begin with "<" begin
+# a word in any case.
 _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
 _MAX_CACHED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
 # First words of the Unicode names of letters in scripts written without spaces.
@@ -705,7 +698,7 @@ def _begins_word_as_released(piece: str) -> bool:
     return not all(character.lower() in english for character in piece)
 
 
-def _stands_alone(piece: str) -> bool:
+def _is_isolated(piece: str) -> bool:
     """Whether a piece begins a word without a mark."""
     if _is_spaceless(piece[0]) and not _is_sign(piece[0]):
         return True
@@ -741,7 +734,7 @@ def _is_space(text: str) -> np.ndarray:
 
 
 def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens spans over deleted characters of their words; gives empty pieces a span.
+    """Extends spans over deleted characters of their words; sets spans of empty pieces.
 
     Args:
         text: the text.
@@ -756,8 +749,8 @@ def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
     ends = np.append(0, ends)  # the end of the piece before each
     words = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
     begins[:-1] = np.minimum(begins[:-1], np.maximum(words, ends[:-2]))
-    # An empty piece is at the begin of the next piece with text. Between two pieces of
-    # one character ("ﷺ") even a lone mark spans it.
+    # An empty piece is at the beginning of the next piece with text. A word mark
+    # between two pieces of one character ("ﷺ") spans the character.
     rank = has_text.cumsum() - has_text
     begin = begins[rank]
     empty_ends = np.maximum(begin, ends[rank])
@@ -766,7 +759,7 @@ def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:
     if str(path).endswith(".json"):
-        return hf_files.vocabulary(path, model_type)
+        return hf_files.read_vocabulary(path, model_type)
     with errors.wrap_read(path, "a vocabulary"):
         contents = Path(path).read_bytes()
     if not contents:

@@ -31,8 +31,8 @@ def character_class(character: str) -> str:
         return " "
     if character in tokenization.APOSTROPHES:
         return "'"
-    if tokenization.IDEOGRAPHS_ALONE.function(character) == f" {character} ":
+    if tokenization.ISOLATED_IDEOGRAPHS.function(character) == f" {character} ":
         return "i"
-    if tokenization.PUNCTUATION_ALONE.function(character) != character:
+    if tokenization.ISOLATED_PUNCTUATION.function(character) != character:
         return "."
     return "s" if character in "sS" else "a"

@@ -23,12 +23,12 @@ class ModelFolder:
 
     Args:
         path: a file, folder, checkpoint prefix or name, see `weights.load`; None: a
-            new model, or that of `output_dir`.
+            new model, or the model in `output_dir`.
         output_dir: the folder of a run that starts from `path`. Its files take
-            precedence over those beside the weights. If it has a checkpoint, a `path`
-            that is a name is not downloaded.
-        checkpoint: the one to take from a folder, see `checkpoints.choose`.
-        files: configuration, vocabulary and cleaning, if given.
+            precedence over the files in the folder of the weights. If it has a
+            checkpoint, a `path` that is a name is not downloaded.
+        checkpoint: the checkpoint to load from a folder, see `checkpoints.choose`.
+        files: flags that name the configuration, the vocabulary and the cleaning.
 
     Attributes:
         folders: the folders to search, in this order.
@@ -54,10 +54,10 @@ class ModelFolder:
 
     @functools.cached_property
     def source(self) -> "Source":
-        """The weights themselves.
+        """The opened weights.
 
         Raises:
-            InputError: no path is given, or see `open_source`.
+            InputError: there is no path, or see `open_source`.
         """
         from albert_tf.weights.formats import open_source  # imports Keras
 
@@ -69,18 +69,17 @@ class ModelFolder:
     def task(self) -> Mapping[str, Any]:
         """The task of the first folder that has one, in the keys of `task.json`.
 
-        Heads of SQuAD in a TF1 checkpoint are recognised without a file. Empty if there
-        is no task.
+        A TF1 checkpoint with a head of SQuAD needs no file. Empty if there is no task.
 
         Raises:
             InputError: see `metadata.find_task`.
         """
         task = next(filter(None, map(metadata.find_task, self.folders)), {})
         if not task and self._has_own_checkpoint:
-            from albert_tf.weights.loading import span_task
+            from albert_tf.weights.loading import find_span_task
 
             with contextlib.suppress(InputError):  # raised when weights are read
-                return span_task(self.source)
+                return find_span_task(self.source)
         return task
 
     @property
@@ -89,21 +88,22 @@ class ModelFolder:
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
-        """The named configuration, else the folder's, else the weights'.
+        """The configuration of the flags, else of the folders, else of the weights.
 
         Raises:
-            InputError: there is none, or it is damaged.
+            InputError: there is no configuration, or it is damaged.
         """
-        config = self._config()
+        config = self._find_config()
         if self._has_own_checkpoint:
             with contextlib.suppress(InputError):  # raised when weights are read
                 return self.source.adapt(config)
         return config
 
-    def _config(self) -> AlbertConfig:
+    def _find_config(self) -> AlbertConfig:
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
-        # A .keras file contains its configuration; other files may be another model's.
+        # A .keras file contains its configuration; another file in the folder may
+        # belong to another model.
         is_keras = self._path is not None and self._path.suffix == ".keras"
         for folder in self.folders[:-1] if is_keras else self.folders:
             for path in (folder / metadata.CONFIG, folder / "assets" / metadata.CONFIG):
@@ -124,10 +124,10 @@ class ModelFolder:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary, whose size fits `config`.
+        """The tokenizer, whose vocabulary fits `config`.
 
         Raises:
-            InputError: there is none, see `find_tokenizer`.
+            InputError: there is no vocabulary, or see `find_tokenizer`.
         """
         tokenizer = self.find_tokenizer()
         if tokenizer is None:
@@ -138,18 +138,18 @@ class ModelFolder:
         return tokenizer
 
     def find_tokenizer(self) -> Tokenizer | None:
-        """Opens the named vocabulary, or the vocabulary of the first folder with one.
+        """Opens the vocabulary of the flags, or of the first folder that has one.
 
-        The first source of these decides how text is cleaned: flags, the metadata of
-        the first folder that names a vocabulary, the vocabulary itself or the files of
-        transformers beside it, the release.
+        The flags decide how text is cleaned. If they are not set, the metadata of the
+        first folder that names a vocabulary decides, then the vocabulary or the files
+        of transformers in its folder, then the release.
 
         Returns:
-            None if none is named and no folder has one.
+            None if no flag names a vocabulary and no folder has one.
 
         Raises:
-            InputError: a folder has several vocabularies, one is damaged, differs from
-                the one that the folder names, or does not fit `config`.
+            InputError: a folder has several vocabularies; or the vocabulary is damaged,
+                is not the one that the folder names, or does not fit `config`.
         """
         spm, vocab = self._files.vocabularies
         if not (spm or vocab):
@@ -165,8 +165,8 @@ class ModelFolder:
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
         tokenizer = tokenization.load(spm, vocab, **cleaning)
-        stored_cleaning = [values.get(key, getattr(tokenizer, key)) for key in keys]
-        fingerprint = tokenization.fingerprint(tokenizer.contents, *stored_cleaning)
+        saved_cleaning = [values.get(key, getattr(tokenizer, key)) for key in keys]
+        fingerprint = tokenization.digest(tokenizer.contents, *saved_cleaning)
         if values.get("fingerprint", fingerprint) != fingerprint:
             raise InputError(
                 f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the "
@@ -178,9 +178,9 @@ class ModelFolder:
 
 
 def _find_vocabulary(folder: Path) -> Path | None:
-    """Returns the vocabulary that a folder names, or else its only one."""
+    """Returns the vocabulary that a folder names, or else its only vocabulary."""
     file, values = metadata.find_vocabulary(folder)
-    # If it is gone, the user may have put another one there.
+    # If it is missing, the user may have replaced it by another file.
     vocabulary = file.parent / values.get("vocabulary", "")
     if os.path.isfile(vocabulary):  # False also for an impossible name
         return vocabulary
@@ -196,5 +196,7 @@ def _find_vocabulary(folder: Path) -> Path | None:
             f"({', '.join(path.name for path in paths)}); expected "
             f"--spm_model_file or --vocab_file"
         )
-    whole = folder / hf_files.TOKENIZER
-    return paths[0] if paths else whole if hf_files.read(whole) else None
+    if paths:
+        return paths[0]
+    tokenizer_file = folder / hf_files.TOKENIZER
+    return tokenizer_file if hf_files.read(tokenizer_file) else None

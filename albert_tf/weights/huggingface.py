@@ -1,8 +1,8 @@
 """Writes the configuration and the tokenizer that transformers reads.
 
-The tokenizer is a `tokenizer.json`, which lists every step from text to ids. Hugging
-Face's own class for ALBERT differs from the release: it rewrites quotation marks, does
-not split pieces that end in a digit and a comma, and takes user-defined symbols for
+The tokenizer is a `tokenizer.json`, which lists all steps from text to ids. The class
+of transformers for ALBERT differs from the release: it rewrites quotation marks, does
+not split pieces that end in a digit and a comma, and treats user-defined symbols as
 ordinary pieces.
 """
 
@@ -36,17 +36,17 @@ _ARCHITECTURES = {
 }
 
 Step = dict[str, Any]
-# Marks text that does not begin a word; a noncharacter, which no text contains.
+# Marks text that does not begin a word. It is a noncharacter, which no text contains.
 _NO_WORD_START = "\ufdd0"
 
 
-def files(
+def make_files(
     model: Any,
     untied: AlbertConfig,
     task: Mapping[str, Any],
     tokenizer: Tokenizer | None,
 ) -> dict[str, bytes]:
-    """Returns the files that the weights need, by name.
+    """Returns all files of a model except its weights, by name.
 
     Args:
         model: a model of `albert_tf.model.models` that Hugging Face also has.
@@ -56,8 +56,8 @@ def files(
             ones.
 
     Raises:
-        InputError: the numbers of labels and of outputs differ, or see
-            `tokenizer_files`.
+        InputError: the number of labels differs from the number of outputs, or see
+            `make_tokenizer_files`.
     """
     architecture = _ARCHITECTURES[type(model).__name__]
     if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
@@ -65,7 +65,7 @@ def files(
     values = untied.to_dict()
     values.pop("down_scale_factor")
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
-        values |= _labels(model.head.num_labels, task)
+        values |= _label_settings(model.head.num_labels, task)
     # The first of several names for the same activation.
     activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
     values |= {
@@ -82,11 +82,11 @@ def files(
     if tokenizer is not None:
         positions = untied.max_position_embeddings
         max_length = min(positions, task.get("max_seq_length") or positions)
-        contents |= tokenizer_files(tokenizer, max_length)
+        contents |= make_tokenizer_files(tokenizer, max_length)
     return contents
 
 
-def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
+def _label_settings(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
     labels = task.get("labels") or [f"LABEL_{i}" for i in range(count)]
     if len(labels) != count:
         raise InputError(
@@ -102,35 +102,30 @@ def _labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
+def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
 
-    Their ids equal `tokenizer`'s, with two exceptions. A special piece in a text,
-    such as "[SEP]", counts as such, as always in transformers. If two ways to cut a
-    word are equally likely, the other one may be taken.
+    They give the ids of `tokenizer`, with two exceptions. Transformers finds special
+    pieces such as "[SEP]" in texts. If two ways to cut a word are equally likely, it
+    may choose the other one.
 
     Args:
-        tokenizer: the model's.
-        max_length: number of tokens to which transformers truncates if asked.
+        tokenizer: the tokenizer of the model.
+        max_length: number of tokens to which transformers truncates on request.
 
     Raises:
         InputError: the vocabulary lacks a special piece, or is a SentencePiece model of
             another type than unigram.
     """
-    ids = {
-        "pad_token": tokenizer.pad_id,
-        "unk_token": tokenizer.unk_id,
-        "cls_token": tokenizer.cls_id,
-        "sep_token": tokenizer.sep_id,
-        "mask_token": tokenizer.mask_id,
-    }
+    names = ("pad", "unk", "cls", "sep", "mask")
+    ids = {f"{name}_token": getattr(tokenizer, f"{name}_id") for name in names}
     special = {name: tokenizer.id_to_piece(id) for name, id in ids.items()}
     if isinstance(tokenizer, WordPieceTokenizer):
-        vocabulary, steps = "vocab.txt", _wordpiece_steps(tokenizer)
+        vocabulary, steps = "vocab.txt", _make_wordpiece_steps(tokenizer)
     else:
         assert isinstance(tokenizer, SentencePieceTokenizer)
         special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
-        vocabulary, steps = "spiece.model", _sentencepiece_steps(tokenizer)
+        vocabulary, steps = "spiece.model", _make_sentencepiece_steps(tokenizer)
     tokenizer_json = {
         "version": "1.0",
         "truncation": None,
@@ -187,16 +182,16 @@ def _ranges(codes: Iterable[int]) -> str:
 
 
 def _lower_case() -> list[Step]:
-    # "Lowercase" ignores that a sigma at the end of a word has its own form.
+    # "Lowercase" ignores that a sigma at the end of a word has another form.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
     sigma = _replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]
 
 
-def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
+def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     from sentencepiece import sentencepiece_model_pb2
 
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.contents)
     spec, trainer = proto.normalizer_spec, proto.trainer_spec
     if trainer.model_type != trainer.UNIGRAM:
         kind = trainer.ModelType.Name(trainer.model_type).lower()
@@ -212,7 +207,8 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     if tokenizer.do_lower_case:
         steps += _lower_case()
     if spec.precompiled_charsmap:
-        # "Precompiled" sees few characters at a time, which would leave Hangul as jamo.
+        # "Precompiled" reads few characters at a time, which would leave Hangul as
+        # jamo.
         chars = base64.b64encode(spec.precompiled_charsmap).decode()
         steps += [{"type": "NFC"}]
         steps += [{"type": "Precompiled", "precompiled_charsmap": chars}]
@@ -225,7 +221,7 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     scheme = "first" if spec.add_dummy_prefix else "never"
     cuts: list[Step] = [{**mark, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
-        steps += _new_words_after_masks(pieces, _NO_WORD_START if are_words else "")
+        steps += _begin_words_after_masks(pieces, _NO_WORD_START if are_words else "")
         cuts = _cut_words(mark) if are_words else cuts
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
@@ -234,17 +230,17 @@ def _sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
         "model": {
             "type": "Unigram",
             "unk_id": tokenizer.unk_id,
-            "vocab": _likelihoods(tokenizer, proto),
+            "vocab": _score_pieces(tokenizer, proto),
             "byte_fallback": bool(tokenizer.byte_values),
         },
     }
 
 
-def _new_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
+def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
     """Treats the text after a [MASK] as `inputs.encode_masked` does.
 
-    The text begins a new word, unless its first character would separate from the word
-    mark: then it begins with `no_word_start`.
+    The text begins a new word. It begins with `no_word_start` instead if no piece
+    contains the word mark and the first character of the text.
     """
     firsts = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
     return [
@@ -257,7 +253,7 @@ def _new_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[St
 def _cut_words(mark: Step) -> list[Step]:
     """Cuts at spaces, which belong to no word, and marks each word.
 
-    After `_NO_WORD_START` there is a mark only at the beginning of the whole text.
+    A word after `_NO_WORD_START` gets no mark, unless it begins the text.
     """
     cut = {"type": "Split", "behavior": "Removed", "invert": False}
     unsplit = {**mark, "split": False}
@@ -269,10 +265,10 @@ def _cut_words(mark: Step) -> list[Step]:
     ]
 
 
-def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
+def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
     """Returns the pieces with their log-probabilities.
 
-    A piece that must not match ends in a space, which no text has there.
+    A piece that must not match gets a space at its end, where no text has a space.
     """
     kinds = proto.SentencePiece
     special = tokenizer.special_ids
@@ -290,7 +286,7 @@ def _likelihoods(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, fl
     return scores
 
 
-def _wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
+def _make_wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
     controls = _character_ranges(
         lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
     )

@@ -20,11 +20,11 @@ from albert_tf.weights.names import (
     STEP,
     Row,
     Target,
-    check_optimizer,
+    build_optimizer,
     expand,
     expand_slots,
     format_shapes,
-    is_of_empty_group,
+    is_in_empty_group,
     tensor_name,
 )
 from albert_tf.weights.source import Source
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class MisfitError(InputError):
-    """The weights of a file do not fit a model: another head, or other sizes."""
+    """The weights of a file do not fit a model: the head or the sizes differ."""
 
     _has_lines = True
 
@@ -81,36 +81,36 @@ def load(
             `.keras` file or SavedModel of this package; a name such as
             "albert_base_v2" or "hf://owner/name", see `released.resolve`; or a
             `Source`.
-        checkpoint: the one to take from a folder of TF1 checkpoints, see `open_source`.
+        checkpoint: the checkpoint to load from a folder of TF1 checkpoints, see
+            `open_source`.
         only: parts of the model to load, such as "encoder"; other parts of the model
             and of the file are ignored.
         allow_missing: beginnings of attribute paths that may be missing in the file,
             such as "encoder.pooler" for Hugging Face's question answering models.
-        init_from_group0: take group 0 for each group that the file lacks. This starts a
-            model with own parameters per layer from a shared one, the intention of the
-            released flag of this name.
+        init_from_group0: load group 0 for each group that the file lacks. So a model
+            without shared parameters starts from a model with shared ones, which is
+            the intention of the released flag of this name.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             loaded from a TF1 checkpoint; it is built if it is not. `only` and
-            `allow_missing` also apply to slots, whose paths are those of their weights
-            with ".adam_m" and ".adam_v". None: slots are ignored.
+            `allow_missing` also apply to slots, whose paths are the paths of their
+            weights with ".adam_m" and ".adam_v". None: slots are ignored.
         head_order: for each output of a classifier, the number of the file's output
             with the same label; None: the same order.
         warn: also log missing and unused weights.
 
     Returns:
-        the weights that were loaded, missing, unused and ignored.
+        The weights that were loaded, missing, unused and ignored.
 
     Raises:
-        InputError: nothing there, an unknown or damaged file.
-        MisfitError: unless allowed above, a weight that the file lacks, a tensor that
-            the model lacks, or a shape that differs. The message lists each with its
-            shape.
+        InputError: the path does not exist, or the file is unknown or damaged.
+        MisfitError: unless allowed above, the file lacks a weight, the model lacks a
+            tensor, or a shape differs. The message lists each with its shape.
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
-    targets, shapes = _targets(model, source.format, parts), source.shapes
+    targets, shapes = _list_targets(model, source.format, parts), source.shapes
     if optimizer is not None:
-        check_optimizer(optimizer, model)
+        build_optimizer(optimizer, model)
         _check_has_slots(source)
         targets += expand_slots(optimizer, targets)
         shapes = {**shapes, **source.ignored}
@@ -126,7 +126,7 @@ def load(
         unused={
             name: shape
             for name, shape in source.shapes.items()
-            if name not in used and not is_of_empty_group(name, model.config)
+            if name not in used and not is_in_empty_group(name, model.config)
         },
         ignored=tuple(name for name in source.ignored if name not in used),
     )
@@ -144,8 +144,8 @@ def load(
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """Builds the model whose head is in a file, without loading its weights.
 
-    Only this package's own formats name the model. In other formats, a head with one
-    output is taken for regression, although multiple choice looks the same.
+    Only the formats of this package name the model. In other formats, a head with one
+    output counts as regression, although multiple choice looks the same.
     """
     if source.build_model is not None:
         return source.build_model()
@@ -160,7 +160,7 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
         return models.AlbertEncoder(config)
     shape = _head_shape(HEADS[heads[0]][0], source) or ()
     labels = shape[0 if source.format in ("tf1", "hf") else 1]
-    # Transformers has one name for the head of both.
+    # In transformers, the heads of both have the same name.
     kind = metadata.find_task(Path(source.path)).get("kind")
     if kind == "token_classification" or "AlbertClassifier" not in heads:
         return models.AlbertTokenClassifier(config, labels)
@@ -173,12 +173,12 @@ def _head_shape(row: Row, source: Source) -> tuple[int, ...] | None:
 
 
 def has_head(source: Source, model: str) -> bool:
-    """Whether a file has the head of a model, given the name of its class."""
+    """Whether a file has the head of a model, named by its class."""
     return bool(HEADS[model]) and _head_shape(HEADS[model][0], source) is not None
 
 
-def span_task(source: Source) -> dict[str, Any]:
-    """Returns the keys of `task.json` for a head of SQuAD; none without such a head."""
+def find_span_task(source: Source) -> dict[str, Any]:
+    """Returns the keys of `task.json` for a head of SQuAD; empty for other heads."""
     if has_head(source, "AlbertSpanLabeler"):
         return {"kind": "question_answering", "head": "linear"}
     if has_head(source, "AlbertConditionalSpanLabeler"):
@@ -191,7 +191,7 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
+def _list_targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
     """Lists the targets of some parts of a model; None means all."""
     targets = expand(model, format)
     if only is None:
@@ -208,7 +208,7 @@ def _targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
 def _assign(
     names: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
 ) -> None:
-    """Sets the variables after all tensors are read and checked."""
+    """Reads and checks all tensors, then sets the variables."""
     values: dict[int, tuple[Any, np.ndarray]] = {}
     for target, name in names.items():
         tensor = source.read(name)
@@ -241,7 +241,7 @@ def _assign(
 
 def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> None:
     """Checks for missing and unused weights and other shapes; see `load`."""
-    is_of_encoder = ENCODER_NAMES[source.format].match
+    is_in_encoder = ENCODER_NAMES[source.format].match
     misfits = {
         "not in the file": {
             path: shape
@@ -251,7 +251,7 @@ def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> 
         "not in the model": {
             name: shape
             for name, shape in report.unused.items()
-            if parts is None or ("encoder" in parts and is_of_encoder(name))
+            if parts is None or ("encoder" in parts and is_in_encoder(name))
         },
     }
     lines = [f"  {key}: {format_shapes(some)}" for key, some in misfits.items() if some]

@@ -34,7 +34,7 @@ class Row:
         kerashub: path in a KerasHub weights file; `task/` is the file of the head.
         model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
 
-    A name is None if the format has no such module.
+    A name is None if the format does not have the module.
     """
 
     path: str
@@ -116,7 +116,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
     "AlbertClassifier": _CHOOSER,
     "AlbertMultipleChoice": _CHOOSER,
-    # The release has no such model: its name is one that no other head has.
+    # The release has no such model. No other head has this name.
     "AlbertTokenClassifier": (
         Row("head.output_dense", "output", "cls/tokens/output_{leaf}", "classifier"),
     ),
@@ -148,7 +148,7 @@ LEAVES = {
 }
 # fmt: on
 
-# Names of the encoder's tensors begin so.
+# The beginnings of the names of the encoder's tensors.
 ENCODER_NAMES = {
     "tf1": re.compile("bert/"),
     "hf": re.compile(r"albert\."),
@@ -169,11 +169,7 @@ IGNORED = {
     "keras": re.compile(r"(?!)"),
 }
 
-# Names of parts of BERT's layers, which albert_zh uses for its shared layer.
-_BERT_LAYER = re.compile(
-    "bert/encoder/layer_(shared|[0-9]+)/(attention/self|attention/output/dense|"
-    "attention/output/LayerNorm|intermediate/dense|output/dense|output/LayerNorm)"
-)
+# Released names of parts of BERT's layers, which albert_zh uses for its shared layer.
 _BERT_TO_RELEASED = {
     "attention/self": "attention_1/self",
     "attention/output/dense": "attention_1/output/dense",
@@ -182,6 +178,9 @@ _BERT_TO_RELEASED = {
     "output/dense": "ffn_1/intermediate/output/dense",
     "output/LayerNorm": "LayerNorm_1",
 }
+_BERT_LAYER = re.compile(
+    f"bert/encoder/layer_(shared|[0-9]+)/({'|'.join(_BERT_TO_RELEASED)})"
+)
 
 
 def to_released_name(name: str) -> str:
@@ -199,7 +198,7 @@ class Target:
 
     Attributes:
         path: attribute path of the variable.
-        name: name of the tensor in the format, None if the format has no such module.
+        name: name of the tensor in the format, None if the format does not have it.
         group0: name of the same tensor of group 0.
         variable: the model's variable, or a constant if only the format has the tensor.
         shape: shape of the tensor in the format.
@@ -214,6 +213,7 @@ class Target:
     transposed: bool
 
     def from_format(self, tensor: np.ndarray) -> np.ndarray:
+        """Returns a tensor of the format in the layout of the variable."""
         tensor = np.asarray(tensor).astype(np.float32)
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
@@ -222,6 +222,7 @@ class Target:
         return np.asarray(keras.ops.convert_to_numpy(self.variable))
 
     def to_format(self, value: np.ndarray) -> np.ndarray:
+        """Returns a value of the variable in the layout of the format."""
         value = value.T if self.transposed else value.reshape(self.shape)
         return np.ascontiguousarray(value)
 
@@ -234,7 +235,7 @@ def expand(model, format: str) -> list[Target]:
             f"{kind} is not a model of this package; expected one of {', '.join(HEADS)}"
         )
     config = model.config
-    groups = _groups(config)
+    groups = _block_groups(config)
     targets = []
     for row in (*ENCODER, *HEADS[kind]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
@@ -252,14 +253,14 @@ def expand(model, format: str) -> list[Target]:
     return targets
 
 
-def is_of_empty_group(name: str, config: AlbertConfig) -> bool:
+def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
     """Whether a tensor belongs to a group without layers; transformers writes them."""
-    empty = {*range(config.num_hidden_groups)} - {*_groups(config)}
+    empty = {*range(config.num_hidden_groups)} - {*_block_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
     return match is not None and int(match[1]) in empty
 
 
-def _groups(config: AlbertConfig) -> list[int]:
+def _block_groups(config: AlbertConfig) -> list[int]:
     """Returns the group of each distinct block; some groups may have no layer."""
     count = len({*config.block_map})
     groups = max(config.num_hidden_groups, count)
@@ -343,8 +344,8 @@ def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
     ]
 
 
-def check_optimizer(optimizer, model) -> None:
-    """Builds an optimizer of this package if it is not built; refuses any other."""
+def build_optimizer(optimizer, model) -> None:
+    """Builds an optimizer of this package if it is not built; rejects any other."""
     if not hasattr(optimizer, "slots"):
         raise InputError(
             f"optimizer={type(optimizer).__name__}: expected one of "

@@ -30,24 +30,24 @@ def save(
 ) -> Path:
     """Writes a model's weights and its configuration, all files or none.
 
-    A killed process leaves no index of an incomplete checkpoint, but may have deleted
-    an older checkpoint of the same name.
+    If the process is killed, there is no index of an incomplete checkpoint, but an
+    older checkpoint of the same name may be deleted.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
-            `albert_config.json`. A last part such as "model.ckpt-5" or "ckpt" is the
-            checkpoint's prefix instead. For "hf" a folder, which gets
+            `albert_config.json`. If the last part is a name such as "model.ckpt-5" or
+            "ckpt", the path is the checkpoint's prefix. For "hf" a folder, which gets
             `model.safetensors` and `config.json`. For "keras" a .keras file.
         format: "tf1" (for the released code), "hf" (for `transformers`), "keras". In
             the first two, models whose layers share only attention or only feed-forward
             are written layer by layer, with `num_hidden_groups` = L.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             written under their released names; only for "tf1".
-        extra: other tensors by name, beginning with "albert_tf/": `load` ignores them,
-            and `open_source(path).read(name)` reads them; only for "tf1".
-        tokenizer: written to the same folder, see `huggingface.tokenizer_files`; only
-            for "hf".
+        extra: other tensors by name, which begins with "albert_tf/". `load` ignores
+            them, and `open_source(path).read(name)` reads them; only for "tf1".
+        tokenizer: written to the same folder, see `huggingface.make_tokenizer_files`;
+            only for "hf".
         task: describes the outputs, as in a run's `task.json`: the "labels" and "kind"
             of a classifier, which become `id2label` and `problem_type`, and the
             "max_seq_length" of any model; only for "hf".
@@ -57,8 +57,8 @@ def save(
 
     Raises:
         TypeError: the format does not support one of the arguments.
-        InputError: an unknown format, a model or an optimizer that the format cannot
-            hold, or a path that cannot be written.
+        InputError: the format is unknown, the format cannot hold the model or the
+            optimizer, or the path cannot be written.
     """
     options = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
     options = {key: value for key, value in (options | {"task": task}).items() if value}
@@ -67,7 +67,7 @@ def save(
     return _SAVE[format](model, Path(path), **options)
 
 
-def _tensors(model, format: str) -> dict[str, np.ndarray]:
+def _read_tensors(model, format: str) -> dict[str, np.ndarray]:
     """Returns a model's weights by their names in a format."""
     targets = names.expand(model, format)
     nameless = {t.path: t.variable.shape for t in targets if t.name is None}
@@ -76,10 +76,10 @@ def _tensors(model, format: str) -> dict[str, np.ndarray]:
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
             f"{names.format_shapes(nameless)}"
         )
-    return _arrays(targets)
+    return _read_targets(targets)
 
 
-def _arrays(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
+def _read_targets(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
     return {str(target.name): target.to_format(target.value()) for target in targets}
 
 
@@ -99,11 +99,12 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
 
     is_prefix = re.match(r"(.*\.)?ckpt", path.name) and not path.is_dir()
     prefix = path if is_prefix else path / BEST
-    tensors = _tensors(model, "tf1")
+    tensors = _read_tensors(model, "tf1")
     tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
     if optimizer is not None:
-        names.check_optimizer(optimizer, model)
-        tensors |= _arrays(names.expand_slots(optimizer, names.expand(model, "tf1")))
+        names.build_optimizer(optimizer, model)
+        slots = names.expand_slots(optimizer, names.expand(model, "tf1"))
+        tensors |= _read_targets(slots)
         step = keras.ops.convert_to_numpy(optimizer.iterations)
         tensors[names.STEP] = np.asarray(step, np.int64)
     with wrap_write(path), atomic_folder(prefix.parent) as new:
@@ -122,10 +123,10 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
 def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
-    tensors = _tensors(model, "hf")
+    tensors = _read_tensors(model, "hf")
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
-    files = huggingface.files(model, _untie(model.config), task or {}, tokenizer)
+    files = huggingface.make_files(model, _untie(model.config), task or {}, tokenizer)
     with wrap_write(folder), atomic_folder(folder) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}

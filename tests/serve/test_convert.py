@@ -175,7 +175,7 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, co
         assert (found.do_lower_case, found.keep_accents) == (False, True)
         assert found.encode("É Aula DE Arte") != found.encode("e aula de arte")
     assert "\nskipped" not in capsys.readouterr().out
-    proto = sentencepiece_model_pb2.ModelProto.FromString(small.model)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(small.contents)
     proto.pieces.add(piece="▁aulaarte", score=-1)
     (tmp_path / "more.model").write_bytes(proto.SerializeToString())
     named = {"spm_model_file": str(tmp_path / "more.model"), "keep_accents": True}

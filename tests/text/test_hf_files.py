@@ -120,7 +120,7 @@ TEXTS = ["The café of 1997, a list (of files).", "Größe\u3000a5,", "e\u0301 [
 @pytest.mark.parametrize("accents", [True, False])
 def test_our_own_export_is_read_back(kind, lower, accents, tmp_path):
     made = opened(tmp_path, kind, do_lower_case=lower, keep_accents=accents)
-    for name, contents in huggingface.tokenizer_files(made, 9).items():
+    for name, contents in huggingface.make_tokenizer_files(made, 9).items():
         (tmp_path / name).write_bytes(contents)
     (tmp_path / kind).unlink()
     for _ in range(2):  # also without a configuration
@@ -138,11 +138,11 @@ def albert(**more):
     """What transformers saves of `AlbertTokenizer`."""
     proto = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     model = tokenization.sentencepiece.SentencePieceProcessor(SMALL_MODEL)
-    vocab = [[p, model.get_score(i)] for i, p in enumerate(proto._pieces)]
+    vocab = [[p, model.get_score(i)] for i, p in enumerate(proto.pieces)]
     from sentencepiece import sentencepiece_model_pb2
 
     charsmap = sentencepiece_model_pb2.ModelProto.FromString(
-        proto.model
+        proto.contents
     ).normalizer_spec.precompiled_charsmap
     rules = base64.b64encode(charsmap).decode()
     steps = normalizer("NFKD", "StripAccents", "Lowercase")

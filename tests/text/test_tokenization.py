@@ -228,10 +228,10 @@ def test_flags_win_over_what_a_model_stores(accents_file, tmp_path):
 
 def test_a_released_model_stores_nothing(tmp_path):
     model = Path(train_on(tmp_path, ["The Cat"] * 3)).read_bytes()
-    assert tokenization.stored_cleaning(model) == {}
-    assert tokenization.with_cleaning(model, True, False) == model
-    stored = tokenization.with_cleaning(model, False, True)
-    assert tokenization.stored_cleaning(stored) == {
+    assert tokenization.read_cleaning(model) == {}
+    assert tokenization.add_cleaning(model, True, False) == model
+    stored = tokenization.add_cleaning(model, False, True)
+    assert tokenization.read_cleaning(stored) == {
         "do_lower_case": False,
         "keep_accents": True,
     }

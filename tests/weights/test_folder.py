@@ -34,7 +34,7 @@ def other(tmp_path):
     path = tmp_path / "others" / "other.model"
     path.parent.mkdir()
     contents = Path(SMALL_MODEL).read_bytes()
-    path.write_bytes(tokenization.with_cleaning(contents, True, True))
+    path.write_bytes(tokenization.add_cleaning(contents, True, True))
     return str(path)
 
 

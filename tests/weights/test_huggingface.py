@@ -49,7 +49,7 @@ def wordpiece(tmp_path):
 def theirs(tokenizer, folder):
     """The tokenizer that transformers makes of the files."""
     tokenizers = pytest.importorskip("tokenizers")
-    for name, contents in huggingface.tokenizer_files(tokenizer, 40).items():
+    for name, contents in huggingface.make_tokenizer_files(tokenizer, 40).items():
         (folder / name).write_bytes(contents)
     return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
 
@@ -74,7 +74,7 @@ def test_sentencepiece_ids_are_the_same(lower, accents, tmp_path):
     pair = found.encode("the list", "of a file")
     assert pair.ids == [2, *a, 3, *b, 3]
     assert pair.type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    assert (tmp_path / "spiece.model").read_bytes() == tokenizer.model
+    assert (tmp_path / "spiece.model").read_bytes() == tokenizer.contents
     settings = settings_in(tmp_path)
     assert settings["do_lower_case"] is lower
     assert settings["keep_accents"] is accents
@@ -129,12 +129,12 @@ def test_text_after_a_gap_begins_a_word_but_punctuation_does_not(small, tmp_path
 def test_a_model_of_another_type_is_refused(small, tmp_path):
     from sentencepiece import sentencepiece_model_pb2
 
-    proto = sentencepiece_model_pb2.ModelProto.FromString(small.model)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(small.contents)
     proto.trainer_spec.model_type = proto.trainer_spec.BPE
     path = tmp_path / "bpe.model"
     path.write_bytes(proto.SerializeToString())
     tokenizer = tokenization.SentencePieceTokenizer(str(path))
-    assert refusal(huggingface.tokenizer_files, tokenizer, 40) == (
+    assert refusal(huggingface.make_tokenizer_files, tokenizer, 40) == (
         f"{path}: a SentencePiece model of type bpe; expected unigram, the only "
         f"type that can be written for transformers"
     )
