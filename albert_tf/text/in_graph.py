@@ -498,7 +498,7 @@ def rstrip(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# The functions of `inputs`.
+# The same functions as in `inputs`.
 
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 

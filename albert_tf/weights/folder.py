@@ -156,9 +156,8 @@ class ModelFolder:
             path = next(filter(None, map(_find_vocabulary, self.folders)), None)
             if path is None:
                 return None
-            spm = str(path)
-            if path.suffix == ".txt":
-                spm, vocab = None, str(path)
+            is_text = path.suffix == ".txt"
+            spm, vocab = (None, str(path)) if is_text else (str(path), None)
         stored = map(metadata.find_vocabulary, self.folders)
         path, values = next((pair for pair in stored if pair[1]), (None, {}))
         keys = ("do_lower_case", "keep_accents")

@@ -135,7 +135,7 @@ def test_our_own_export_is_read_back(kind, lower, accents, tmp_path):
 
 
 def albert(**more):
-    """What transformers saves of `AlbertTokenizer`."""
+    """Returns the arguments of `write` for an `AlbertTokenizer` of transformers."""
     proto = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     model = tokenization.sentencepiece.SentencePieceProcessor(SMALL_MODEL)
     vocab = [[p, model.get_score(i)] for i, p in enumerate(proto.pieces)]
@@ -168,7 +168,7 @@ def test_a_unigram_model_of_transformers_is_the_sentencepiece_model(tmp_path):
     (tmp_path / "copy.model").write_bytes(found.contents)
     copy = tokenization.load(str(tmp_path / "copy.model"), None, True, False)
     assert copy.fingerprint == found.fingerprint
-    # A token of one's own is found in a text, and a special one is not.
+    # An added token is found in a text, and a special one is not.
     more = [*albert()["added_tokens"], {"content": "<e1>", "id": 1500}]
     write(tmp_path, {}, **albert(added_tokens=more))
     found = tokenization.load(str(tmp_path / "tokenizer.json"))

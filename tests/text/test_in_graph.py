@@ -65,7 +65,7 @@ def test_every_character_is_cleaned_as_in_python(pair):
     assigned = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
     others = range(0x40000, 0x110000, 251)
     characters = [chr(code) for code in [*assigned, *others]]
-    # By itself, inside a word, and on both sides of a capital sigma.
+    # Separate, inside a word, and on both sides of a capital sigma.
     texts = [
         "".join(f"{c} a{c}b a{c}Σ aΣ{c}b " for c in characters[begin : begin + 61])
         for begin in range(0, len(characters), 61)

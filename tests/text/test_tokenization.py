@@ -79,7 +79,7 @@ def words(tokenizer, text):
 
 
 def cuts(tokenizer, text):
-    """The part of the text that each piece stands for."""
+    """Returns the part of the text of each piece."""
     ids, offsets = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     return [text[begin:end] for begin, end in offsets]
@@ -235,7 +235,7 @@ def test_a_released_model_stores_nothing(tmp_path):
         "do_lower_case": False,
         "keep_accents": True,
     }
-    # Other programs read the model as it was.
+    # Other programs ignore the addition.
     processor = sentencepiece.SentencePieceProcessor(model_proto=stored)
     assert processor.encode("the cat") == sentencepiece.SentencePieceProcessor(
         model_proto=model
@@ -260,7 +260,7 @@ def test_wordpiece_keeps_accents_if_asked(tmp_path):
     [
         ("", []),
         (" \t\n", []),
-        # Collapsed spaces; an accent of its own belongs to its letter.
+        # Collapsed spaces; a separate accent belongs to its letter.
         ("  The\t  cafe\u0301s ", ["The", "", "c", "a", "f", "e\u0301s"]),
         # One character, two pieces; a piece of two characters, one of them a ligature.
         ("½", ["", "½", "½", "½"]),
@@ -326,7 +326,7 @@ def test_released_word_starts_equal_the_recorded_ones():
     starts = tokenizer.word_starts("released")
     not_starts = np.flatnonzero(~starts.always)
     np.testing.assert_array_equal(not_starts, SENTENCEPIECE["not_word_starts"])
-    # The release judges each piece by itself.
+    # In the release, a piece does not depend on the piece before it.
     ids = np.random.default_rng(0).integers(1500, size=(30, 99))
     np.testing.assert_array_equal(starts(ids), starts.always[ids])
 

@@ -40,7 +40,7 @@ def other(tmp_path):
 
 @pytest.fixture
 def tokenizer_of(tmp_path_factory):
-    """Opens the vocabulary that goes with the weights at a path."""
+    """Opens the vocabulary of the weights at a path."""
 
     def call(path=None, output_dir=None, vocab_size=1500, **files):
         config = tmp_path_factory.mktemp("config") / "config.json"
@@ -65,7 +65,7 @@ def test_a_folder_needs_nothing_else(folder, tmp_path):
     assert opened.tokenizer.do_lower_case is False
     assert opened.tokenizer.path.startswith(str(moved))
     weights.load(AlbertClassifier(CONFIG, 1), opened.source)
-    # Written again, it keeps its vocabulary.
+    # Writing again keeps the vocabulary.
     metadata.write(moved, opened.tokenizer, {"kind": "classification"})
     again = ModelFolder(moved)
     assert again.task["kind"] == "classification"
@@ -123,7 +123,7 @@ def test_a_released_wordpiece_folder_is_understood(tmp_path, tokenizer_of):
         ("run", "own.model", None, False),
         ("run", "own.model", True, True),
         ("new", "own.model", None, True),
-        # What stands beside the weights counts, not what stands beside the vocabulary.
+        # The folder of the weights decides, not the folder of the vocabulary.
         ("new", "noted/mine.model", None, True),
         ("run", "lower/mine.model", None, False),
     ],

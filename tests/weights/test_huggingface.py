@@ -1,4 +1,4 @@
-"""What is written for transformers beside the weights; tests/huggingface runs it."""
+"""Files for transformers in the folder of weights; tests/huggingface runs them."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def wordpiece(tmp_path):
 
 
 def theirs(tokenizer, folder):
-    """The tokenizer that transformers makes of the files."""
+    """Writes the files, and returns the tokenizer that transformers makes of them."""
     tokenizers = pytest.importorskip("tokenizers")
     for name, contents in huggingface.make_tokenizer_files(tokenizer, 40).items():
         (folder / name).write_bytes(contents)
@@ -186,7 +186,7 @@ def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_p
     metadata.write(run, small, {"kind": kind, "max_seq_length": 90})
     weights.save(model(CONFIG), run, "tf1")
     assert converted(run, tmp_path / "hf")["architectures"] == [architecture]
-    # The positions that there are.
+    # The model has 64 positions.
     assert settings_in(tmp_path / "hf")["model_max_length"] == 64
 
 
@@ -224,7 +224,7 @@ def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, cap
     )
     cased = {"vocab_file": wordpiece, "do_lower_case": False, "keep_accents": True}
     values = converted(tmp_path / "from", tmp_path / "given", **cased)
-    # Those of the vocabulary, not the released ones.
+    # The ids of the vocabulary, not the released ones.
     special = [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
     assert special == [0, 2, 3]
     folder = tmp_path / "given"
@@ -250,7 +250,7 @@ def test_labels_have_to_fit(tmp_path):
 def test_places_begin_where_words_do(text, small, tmp_path):
     found = theirs(small, tmp_path).encode(text, add_special_tokens=False)
     _, spans = small.encode_with_offsets(text.replace("[MASK]", "      "))
-    # A lone word mark has no place in the text here, and there that of its word.
+    # Here a single word mark is empty; in transformers it has the span of its word.
     begins = [
         begin
         for (begin, _), piece in zip(found.offsets, found.tokens, strict=True)

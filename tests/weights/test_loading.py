@@ -47,7 +47,7 @@ MODELS = {
     "span": models.AlbertSpanLabeler,
     "conditional": models.AlbertConditionalSpanLabeler,
 }
-# What each format writes into a folder.
+# The file or folder that each format writes.
 NAMES = {"tf1": "model.ckpt", "hf": "hf", "keras": "model.keras"}
 
 
@@ -192,7 +192,7 @@ def test_groups_that_hold_no_layer_have_no_weights(format, tmp_path):
     )
 
 
-# --- what a path may be ---
+# --- kinds of paths ---
 
 
 @pytest.mark.parametrize(
@@ -563,7 +563,7 @@ def test_weights_of_kamalkraj_are_named(tmp_path):
 
 @pytest.fixture
 def in_float64():
-    """Computes in float64, where the rounding of a processor's kernels is nothing."""
+    """Computes in float64, where rounding by different kernels is negligible."""
     keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_dtype_policy("float32")
@@ -577,7 +577,7 @@ def test_recorded_outputs_of_hugging_face_are_reproduced(in_float64):
     recorded = np.load(folder / "outputs.npz")
     outputs = model({key: recorded[key] for key in TOKENS})
     for key in ("sequence_output", "mlm_logits", "sop_logits"):
-        # What is left is the rounding of the recording, in float32.
+        # The recording is rounded to float32.
         assert max_difference(outputs[key], recorded[key]) < 1e-5, key
 
 

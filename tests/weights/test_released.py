@@ -28,7 +28,7 @@ URL = f"https://storage.googleapis.com/albert_models/{NAME}.tar.gz"
 
 @pytest.fixture
 def config(data, monkeypatch):
-    """The size that is published under the name, here."""
+    """Publishes a small configuration under the name."""
     config = AlbertConfig.from_json_file(data / "model_small.config.json")
     monkeypatch.setitem(PUBLISHED, NAME, config)
     return config
@@ -36,7 +36,7 @@ def config(data, monkeypatch):
 
 @pytest.fixture
 def contents(data, config, write_checkpoint, golden):
-    """The files of an archive, with a head whose weights no encoder has."""
+    """The files of an archive; the checkpoint also has a head."""
     prefix = Path(write_checkpoint(golden("pretrain_small")))
     files = {
         f"albert_base/model.ckpt-best{path.name.removeprefix(prefix.name)}": path
