@@ -101,7 +101,7 @@ def both(tokens, arrays, tmp_path_factory):
     keras.utils.set_random_seed(4)
     pretrained = folder / "pretrained"
     pretrained.mkdir()
-    (pretrained / "spm.model").write_bytes(tokenizer.model)
+    (pretrained / "spm.model").write_bytes(tokenizer.contents)
     model = models.AlbertPretrainer(CONFIG, sentence_head=False)
     weights.save(model, pretrained, "tf1")
     weights.save(model, folder / "masked_lm", "hf", tokenizer=tokenizer)

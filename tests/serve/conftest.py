@@ -90,7 +90,7 @@ def run_of(tmp_path_factory, tokenizer):
             continue
         else:
             case = "pretrained"
-            (path / "spm.model").write_bytes(tokenizer.model)
+            (path / "spm.model").write_bytes(tokenizer.contents)
         folders[case] = path
         weights.save(build(), path, "tf1")
     return lambda case: folders.get(case, folders["pretrained"])

@@ -157,7 +157,7 @@ def released(tmp_path, tokenizer, make):
     def write(name, labels=2):
         path = tmp_path / name
         weights.save(make(name, labels), path, "tf1")
-        (path / "30k-clean.model").write_bytes(tokenizer.model)
+        (path / "30k-clean.model").write_bytes(tokenizer.contents)
         return path
 
     return write
