@@ -34,24 +34,24 @@ class AlbertConfig:
     paper's. The last three are additions, whose defaults give the released model.
 
     Attributes:
-        vocab_size: V, pieces in the vocabulary.
+        vocab_size: V, tokens in the vocabulary.
         embedding_size: E, width of the embeddings. E = H leaves out the projection
             from E to H.
         hidden_size: H, width of the Transformer; a multiple of the heads.
-        num_hidden_layers: L, how often a block is applied.
+        num_hidden_layers: L, the number of times that a block is applied.
         num_hidden_groups: G, groups of consecutive layers; layers of one group share
-            their parameters. 1 is ALBERT, L is BERT. **As released:** of more groups
-            than layers, those that hold no layer have no parameters.
+            their parameters. 1 is ALBERT, L is BERT. **As released:** if there are more
+            groups than layers, groups without a layer have no parameters.
         num_attention_heads: N.
         intermediate_size: width of the feed-forward layer, 4H in the paper.
-        inner_group_num: distinct blocks applied one after the other in each layer.
+        inner_group_num: number of distinct blocks in each layer, applied in order.
         down_scale_factor: unused; every released file has it.
         hidden_act: "gelu" (the tanh form, as released), "relu", "tanh", "linear" or
             None; also "gelu_erf" (the exact form), which Hugging Face calls "gelu".
         hidden_dropout_prob: rate in [0, 1) after the embeddings and after each
             attention and feed-forward output.
         attention_probs_dropout_prob: rate in [0, 1) on the attention probabilities.
-        max_position_embeddings: longest input in tokens.
+        max_position_embeddings: maximum length of an input in tokens.
         type_vocab_size: number of segment types.
         initializer_range: standard deviation of the initial weights (normal, cut at
             two standard deviations).
@@ -62,7 +62,7 @@ class AlbertConfig:
             **As released:** fixed at 0.1.
         recompute: "none", or "block" to store only each block's input for the
             backward pass and compute the rest again. Gradients are identical in
-            float32; in mixed precision those of shared kernels are added up in
+            float32. In mixed precision, gradients of shared kernels are added up in
             float32 instead of the compute dtype.
 
     Raises:
@@ -162,21 +162,24 @@ class AlbertConfig:
 
     @classmethod
     def named(cls, name: str) -> "AlbertConfig":
-        """Returns a published configuration, such as "albert_base_v2".
+        """Returns a configuration by name: "albert_base_v2", "albert_tiny".
+
+        The names are the keys of `PUBLISHED` and `UNRELEASED`.
 
         Raises:
             InputError: an unknown name; the message lists the known ones.
         """
-        if name not in PUBLISHED:
+        known = PUBLISHED | UNRELEASED
+        if name not in known:
             raise InputError(
                 f"{name}: not a configuration; expected a file, or one of "
-                f"{', '.join(PUBLISHED)}"
+                f"{', '.join(known)}"
             )
-        return PUBLISHED[name]
+        return known[name]
 
     @classmethod
     def find(cls, name: str) -> "AlbertConfig":
-        """Reads a file; if there is none, returns the published configuration.
+        """Reads a file; if there is none, returns the configuration of that name.
 
         Raises:
             InputError: see `from_json_file` and `named`.
@@ -264,8 +267,10 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
         raise InputError(f"{key}={value!r}: expected a number above 0")
 
 
-# size: (H, L, N). E is 128 and the inner width 4H in all of them.
+# size: (H, L, N). E is 128 and the inner width is 4H in all of them.
 _SIZES = {
+    "tiny": (312, 4, 12),
+    "small": (384, 6, 12),
     "base": (768, 12, 12),
     "large": (1024, 24, 16),
     "xlarge": (2048, 24, 16),
@@ -273,11 +278,11 @@ _SIZES = {
 }
 
 
-def _build_published(size: str, version: str) -> AlbertConfig:
+def _build(size: str, version: str) -> AlbertConfig:
     hidden, layers, heads = _SIZES[size]
-    # Version 1 except xxlarge trained with dropout; version 2 and the Chinese models
-    # without. The Chinese models have ReLU, BERT's Chinese vocabulary, and 16 heads in
-    # xxlarge.
+    # Version 1 except xxlarge was trained with dropout; version 2 and the Chinese
+    # models were trained without. The Chinese models have ReLU, BERT's Chinese
+    # vocabulary, and 16 heads in xxlarge.
     dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
     chinese = version == "zh"
     return AlbertConfig(
@@ -292,8 +297,11 @@ def _build_published(size: str, version: str) -> AlbertConfig:
     )
 
 
+# Configurations of the released weights, by the names of the weights.
 PUBLISHED = {
-    f"albert_{size}_{version}": _build_published(size, version)
+    f"albert_{size}_{version}": _build(size, version)
     for version in ("v1", "v2", "zh")
-    for size in _SIZES
+    for size in ("base", "large", "xlarge", "xxlarge")
 }
+# Sizes of brightmart/albert_zh, for pretraining; there are no released weights.
+UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

@@ -81,6 +81,9 @@ PUBLISHED = {
     "albert_large_zh": (1024, 24, 16, 4096, 21128, 0, "relu"),
     "albert_xlarge_zh": (2048, 24, 16, 8192, 21128, 0, "relu"),
     "albert_xxlarge_zh": (4096, 12, 16, 16384, 21128, 0, "relu"),
+    # Sizes of albert_zh, without weights.
+    "albert_tiny": (312, 4, 12, 1248, 30000, 0, "gelu"),
+    "albert_small": (384, 6, 12, 1536, 30000, 0, "gelu"),
 }
 
 

@@ -153,6 +153,22 @@ def test_published_sizes_have_the_published_counts(size, golden):
     assert len(pretrainer.trainable_variables) == len(recorded["variables"])
 
 
+@pytest.mark.parametrize(
+    ("size", "H", "inner"), [("tiny", 312, 1248), ("small", 384, 1536)]
+)
+def test_small_sizes_have_the_counts_of_the_formula(size, H, inner):
+    V, E = 30000, 128
+    embeddings = (V + 512 + 2) * E + 2 * E  # and a normalization
+    projection, pooler = E * H + H, H * H + H
+    attention = 4 * (H * H + H) + 2 * H
+    feed_forward = (H * inner + inner) + (inner * H + H) + 2 * H
+    encoder = embeddings + projection + attention + feed_forward + pooler
+    config = AlbertConfig.named(f"albert_{size}")
+    assert abstract(models.AlbertEncoder, config).count_params() == encoder
+    heads = (H * E + E + 2 * E + V) + (2 * H + 2)
+    assert abstract(models.AlbertPretrainer, config).count_params() == encoder + heads
+
+
 def test_counts_do_not_change_when_the_depth_doubles():
     config = dataclasses.replace(BASE, num_hidden_layers=24)
     assert abstract(models.AlbertEncoder, config).count_params() == SIZES["base"]

@@ -133,7 +133,9 @@ def test_a_run_that_resumes_downloads_nothing(server, tmp_path):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("path", ["albert_base_v3", "runs/a/b", "albert/albert-base"])
+@pytest.mark.parametrize(
+    "path", ["albert_base_v3", "runs/a/b", "albert/albert-base", "albert_tiny"]
+)
 @pytest.mark.parametrize("door", [weights.open_source, TextClassifier.from_pretrained])
 def test_a_path_without_weights_lists_the_names(path, door):
     assert refusal(door, path) == (
