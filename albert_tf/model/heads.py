@@ -209,7 +209,7 @@ def span_loss(start_logits, end_logits, start_positions, end_positions):
 
 
 class ConditionalSpanHead(ConfiguredLayer):
-    """Predicts an answer's start, its end given the start, and whether it exists.
+    """Predicts whether an answer exists, its start, and its end for a start.
 
     This is XLNet's head (Yang et al. 2019), which the released code uses for SQuAD 2.0.
     The end is scored for a known start in training, for the best starts in prediction.
@@ -308,8 +308,8 @@ class ConditionalSpanHead(ConfiguredLayer):
         """Returns float32 [B], from the expected start and the first token."""
         weights = ops.cast(ops.softmax(start_logits), self.compute_dtype)
         expected = ops.matmul(ops.expand_dims(weights, 1), states)[:, 0]  # [B, H]
-        both = ops.concatenate([expected, states[:, 0]], axis=-1)
-        hidden = self.dropout(self.answer_hidden(both), training=training)
+        pair = ops.concatenate([expected, states[:, 0]], axis=-1)
+        hidden = self.dropout(self.answer_hidden(pair), training=training)
         return ops.cast(self.answer(hidden)[:, 0], "float32")
 
 

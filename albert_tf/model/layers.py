@@ -75,7 +75,7 @@ _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: funct
 
 @contextlib.contextmanager
 def fuse_gelu(fuse: Callable):
-    """Within this context, `gelu` calls `fuse` on the function of its operations.
+    """Makes `gelu` call `fuse` on the function of its operations in the context.
 
     A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
     times for GELU. In bfloat16 on a CPU that takes longer than the matrix product
@@ -226,9 +226,9 @@ class Dense(keras.layers.Dense):
 
 @contextlib.contextmanager
 def replace_kernels(layers: Iterable[Dense], kernels: Iterable):
-    """Within this context, each layer multiplies with the given kernel."""
-    own = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
-    token = _kernels.set({**_kernels.get(), **own})
+    """Makes each layer use another kernel within the context."""
+    new = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
+    token = _kernels.set({**_kernels.get(), **new})
     try:
         yield
     finally:
@@ -248,10 +248,10 @@ def cast_once(layers: Iterable[Dense]):
 
 
 def order_gradients(x, layers: Sequence[Dense]):
-    """Has the backward pass add up gradients of kernels before it goes on to `x`.
+    """Makes the backward pass add up the gradients of kernels before that of `x`.
 
     TensorFlow adds the gradients of a variable when it has all of them. Without this
-    order, a graph holds the gradients of a shared kernel for every layer: 3.6 GiB of a
+    order, a graph holds the gradients of a shared kernel for every layer: 3.6 GiB in a
     step of xlarge.
 
     Args:
@@ -259,7 +259,7 @@ def order_gradients(x, layers: Sequence[Dense]):
         layers: dense layers of the block that earlier blocks have used.
 
     Returns:
-        x, and the context for the block and the following ones.
+        x, and a context for this block and all later ones.
     """
     x, *kernels = _wait_for_kernels(x, *(ops.copy(layer.kernel) for layer in layers))
     return x, replace_kernels(layers, kernels)

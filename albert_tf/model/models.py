@@ -123,10 +123,9 @@ class AlbertEncoder(_ConfiguredModel):
                 `max_position_embeddings`.
         """
         embedded, outputs = self._encode(inputs, training)
-        pooled = self.pooler(outputs[-1][:, 0])
         return {
             "sequence_output": outputs[-1],
-            "pooled_output": pooled,
+            "pooled_output": self.pooler(outputs[-1][:, 0]),
             "encoder_outputs": outputs,
             "embedding_output": embedded,
         }
@@ -192,8 +191,8 @@ class AlbertEncoder(_ConfiguredModel):
         scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
         mask_scores = ops.expand_dims(scores, (1, 2))
         config = self.config
-        drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
-        seeds = DropoutSeeds(self.seed_generator) if training and drops else None
+        has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
+        seeds = DropoutSeeds(self.seed_generator) if training and has_dropout else None
         embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
         # Drawn before the layers: recomputation must not draw again.
         layer_seeds = [
@@ -213,17 +212,17 @@ class AlbertEncoder(_ConfiguredModel):
         recomputes = self.config.recompute == "block"
         # In 16 bits without recomputation, gradients come from one cast and are small.
         # JAX and PyTorch order gradients themselves.
-        orders = training and keras.backend.backend() == "tensorflow"
-        orders = orders and (recomputes or self.compute_dtype == "float32")
+        is_ordered = training and keras.backend.backend() == "tensorflow"
+        is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[Dense] = set()
         with contextlib.ExitStack() as stack:
             if not recomputes:  # recomputed blocks cast their own kernels
                 stack.enter_context(cast_once(self._dense_layers()))
             for block, block_seeds in zip(blocks, seeds, strict=True):
-                again = [layer for layer in block.dense_layers() if layer in used]
+                reused = [layer for layer in block.dense_layers() if layer in used]
                 used.update(block.dense_layers())
-                if orders and again:
-                    hidden, context = order_gradients(hidden, again)
+                if is_ordered and reused:
+                    hidden, context = order_gradients(hidden, reused)
                     stack.enter_context(context)
                 positions = select if len(outputs) == len(blocks) - 1 else None
                 hidden = block(hidden, mask_scores, seeds=block_seeds, select=positions)
@@ -280,8 +279,8 @@ class _ModelWithHead(_ConfiguredModel):
         self.head.build()
 
     def get_config(self):
-        own = {name: getattr(self.head, name) for name in self.head.options}
-        return {**super().get_config(), **own}
+        options = {name: getattr(self.head, name) for name in self.head.options}
+        return {**super().get_config(), **options}
 
 
 class _Classifier(_ModelWithHead):

@@ -1,7 +1,7 @@
 """LAMB and AdamW as released, and their learning rate, written with `keras.ops` only.
 
 Keras's optimizers of these names correct the bias of their moments and decay the
-weights separately from the update; the released ones, and these, do neither.
+weights separately from the update. The released optimizers and these do neither.
 """
 
 import math
@@ -73,10 +73,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         rate = self.learning_rate * ops.power(left, self.power)
         if not self.num_warmup_steps:
             return rate
-        warmed = step - self.start_warmup_step
+        elapsed = step - self.start_warmup_step
         slope = np.float32(self.learning_rate) / np.float32(self.num_warmup_steps)
-        warmup = ops.maximum(warmed, 0.0) * slope
-        return ops.where(warmed < self.num_warmup_steps, warmup, rate)
+        warmup = ops.maximum(elapsed, 0.0) * slope
+        return ops.where(elapsed < self.num_warmup_steps, warmup, rate)
 
     def get_config(self):
         return dict(vars(self))
@@ -209,9 +209,9 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
     def get_config(self):
         config = super().get_config()
-        own = ("name", "learning_rate", "weight_decay", "global_clipnorm")
-        more = ("beta_1", "beta_2", "epsilon")
-        return {key: config[key] for key in own} | {k: getattr(self, k) for k in more}
+        base = ("name", "learning_rate", "weight_decay", "global_clipnorm")
+        added = ("beta_1", "beta_2", "epsilon")
+        return {k: config[k] for k in base} | {k: getattr(self, k) for k in added}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -238,8 +238,8 @@ class Lamb(AlbertAdamBase):
     def _apply_decay_and_rate(self, variable, update, rate):
         update += self.weight_decay * variable
         weight_norm, update_norm = _norm(variable), _norm(update)
-        both = ops.logical_and(weight_norm > 0, update_norm > 0)
-        ratio = ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
+        valid = ops.logical_and(weight_norm > 0, update_norm > 0)
+        ratio = ops.where(valid, weight_norm / ops.where(valid, update_norm, 1.0), 1.0)
         return variable - (rate * ops.cast(ratio, variable.dtype)) * update
 
 
