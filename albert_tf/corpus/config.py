@@ -170,7 +170,7 @@ class CorpusSettings(MaskingSettings):
         return files.description_path(self.base_path(subset))
 
     def record_files(self, subset: Subset) -> list[str]:
-        """The files of training documents, name@N written out, or of held-out ones."""
+        """The files of training documents (name@N expanded) or held-out documents."""
         if subset == "eval":
             return [self.base_path("eval")]
         paths = []
@@ -189,7 +189,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def outputs(self) -> list[str]:
-        """Every file that a run writes: records first, then the descriptions."""
+        """All files that a run writes: records first, then the descriptions."""
         return [
             *(path for subset in self.subsets for path in self.record_files(subset)),
             *map(self.description_path, self.subsets),
@@ -197,7 +197,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def subsets(self) -> list[Subset]:
-        """The sets of documents that get files of their own."""
+        """The sets of documents; each has its own files."""
         return ["train", "eval"] if self.eval_fraction else ["train"]
 
     @property
@@ -209,12 +209,12 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def sentence_objective(self) -> str:
-        """The objective, with the released flag for NSP taken into account."""
+        """The objective; "nsp" if `random_next_sentence` is set."""
         return "nsp" if self.random_next_sentence else self.objective
 
     @property
     def word_start_rule(self) -> Literal["word_mark", "spaces", "released"]:
-        """The rule for word starts, with `released_behaviour` taken into account."""
+        """The rule for word starts; "released" if `released_behaviour` is set."""
         return "released" if self.released_behaviour else self.word_rule
 
     @property

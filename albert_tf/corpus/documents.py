@@ -1,8 +1,8 @@
 """Finds the input files, divides them into ranges, and reads and tokenizes documents.
 
-A range is a part of a file that begins and ends between documents, or a whole small or
-compressed file. Ranges depend on the files alone, never on the number of workers, and
-so do all numbers derived from them.
+A range is a part of a file that begins and ends between documents, or a complete small
+or compressed file. Ranges, and all numbers derived from them, depend only on the files,
+not on the number of workers.
 """
 
 import codecs
@@ -34,25 +34,26 @@ REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
 # Longer documents are divided, so that one file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
-# Few sentences are longer: one in 200 of Wikipedia's. If long segments do not fit into
-# a record, much is cut off, and A and B would always have similar lengths.
+# One in 200 sentences of Wikipedia is longer. If long segments do not fit into a
+# record, much text is cut off, and A and B always have similar lengths.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Files that begin with these cannot be divided.
-_WHOLE = (records.GZIP_MAGIC, *_UTF_16)
+_INDIVISIBLE = (records.GZIP_MAGIC, *_UTF_16)
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
 _BATCH_CHARS = 1 << 18
 _LINE_CHARS = 1 << 16
+_Encode = Callable[[list[str]], list[list[int]]]
 
 
 class Range(NamedTuple):
-    """The part of a file that lies between two byte offsets.
+    """The part of a file between two byte offsets.
 
     Attributes:
         file: path.
         begin: first byte; 0 for compressed files.
-        end: one past the last byte, or None for the whole file.
+        end: one past the last byte, or None for the complete file.
     """
 
     file: str
@@ -61,7 +62,7 @@ class Range(NamedTuple):
 
 
 def find_files(patterns: Sequence[str]) -> dict[str, int]:
-    """Lists the files that the patterns name, each pattern's in sorted order.
+    """Lists the files that match the patterns, sorted for each pattern.
 
     Returns:
         {path: size in bytes}.
@@ -95,12 +96,12 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
         sizes: {path: bytes}, as from `find_files`.
 
     Yields:
-        A range, and about how many bytes of text it holds.
+        A range, and the approximate size of its text in bytes.
     """
     for path, size in sizes.items():
-        whole = Range(path, 0, None)
-        if size and (head := _head(path)) in _WHOLE:
-            yield whole, size * (_GZIP_RATIO if head == records.GZIP_MAGIC else 1)
+        if size and (head := _head(path)) in _INDIVISIBLE:
+            ratio = _GZIP_RATIO if head == records.GZIP_MAGIC else 1
+            yield Range(path, 0, None), size * ratio
             continue
         step = REMOTE_RANGE_BYTES if files.is_remote(path) else RANGE_BYTES
         begin = 0
@@ -121,16 +122,16 @@ def read(
     Args:
         part: the part to read; a .jsonl or .jsonl.gz file holds JSON lines.
         errors: as for `bytes.decode`: "strict", "replace" or "ignore".
-        counts: raised by the `lines` read, the `undecodable_lines` among them, the
-            `divided_documents`.
+        counts: counts the `lines`, and the `undecodable_lines` among them.
         encoding: used if a file has no byte order mark.
 
     Yields:
-        The lines of one document: not empty, without white space at their ends.
+        The lines of a document, without empty lines and without white space at the
+        ends of lines.
 
     Raises:
-        InputError: the file cannot be read, or its text cannot be used; the message
-            names the file and the line.
+        InputError: the file or its text cannot be read; the message names the file
+            and the line.
     """
     lines = _decode(part, errors, counts, encoding)
     first = list(itertools.islice(lines, 2))
@@ -142,9 +143,7 @@ def read(
     document: list[str] = []
     size = 0
     for line in itertools.chain(map(str.strip, stream), [""]):
-        divide = bool(line) and size > MAX_DOCUMENT_CHARS
-        if document and (not line or divide):
-            counts["divided_documents"] += divide
+        if document and (not line or size > MAX_DOCUMENT_CHARS):
             yield document
             document, size = [], 0
         if line:
@@ -157,22 +156,22 @@ def _holds_json_lines(path: str) -> bool:
 
 
 def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Yields the lines of each text, and an empty one after each."""
+    """Yields the lines of each text, and an empty line after each text."""
     for number, line in lines:
         if not line.strip():
             continue
         try:
             text = json.loads(line)["text"]
-        # Numbers of thousands of digits, or thousands of brackets, are no JSON error.
+        # Thousands of digits raise ValueError; thousands of brackets, RecursionError.
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise InputError(
-                f"{part.file}: line {_lines_before(part) + number}: expected JSON "
-                f'such as {{"text": "..."}}, got {_shorten(line)}'
+                f"{_location(part, number)}: expected JSON such as "
+                f'{{"text": "..."}}, got {_shorten(line)}'
             ) from error
         if not isinstance(text, str):
             raise InputError(
-                f"{part.file}: line {_lines_before(part) + number}: expected a string "
-                f"as text, got {_shorten(json.dumps(text))}"
+                f"{_location(part, number)}: expected a string as text, got "
+                f"{_shorten(json.dumps(text))}"
             )
         # A blank line within a text separates paragraphs, not documents.
         yield from filter(str.strip, text.split("\n"))
@@ -193,10 +192,10 @@ def _decode(
         except UnicodeDecodeError as error:
             if errors == "strict":
                 raise InputError(
-                    f"{part.file}: line {_lines_before(part) + number}, byte "
-                    f"{at + error.start}: not {encoding.upper()} (byte "
-                    f"0x{line[error.start]:02x}); --encoding names another encoding, "
-                    f"and --replace_invalid_utf8 puts U+FFFD there"
+                    f"{_location(part, number)}, byte {at + error.start}: not "
+                    f"{encoding.upper()} (byte 0x{line[error.start]:02x}); --encoding "
+                    f"names another encoding, and --replace_invalid_utf8 puts U+FFFD "
+                    f"there"
                 ) from error
             text = line.decode(encoding, errors)
             counts["undecodable_lines"] += 1
@@ -221,9 +220,9 @@ def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
                 number += 1
                 if len(line) == MAX_LINE_BYTES:
                     raise InputError(
-                        f"{part.file}: line {_lines_before(part) + number} is longer "
-                        f"than {MAX_LINE_BYTES:,} bytes; expected one sentence or "
-                        f"paragraph a line"
+                        f"{_location(part, number)} is longer than "
+                        f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph "
+                        f"a line"
                     )
                 at += len(line)
                 yield line
@@ -234,14 +233,14 @@ def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
     counts["lines"] += number
 
 
-def _lines_before(part: Range) -> int:
-    """Counts the lines before a range; slow, for error messages only."""
+def _location(part: Range, number: int) -> str:
+    """Names a line of a range for messages; slow, as it reads the text before."""
     with files.open_binary(part.file) as file:
-        left, lines = part.begin, 0
-        while block := file.read(min(left, 1 << 20)):
-            lines += block.count(b"\n")
-            left -= len(block)
-    return lines
+        remaining = part.begin
+        while block := file.read(min(remaining, 1 << 20)):
+            number += block.count(b"\n")
+            remaining -= len(block)
+    return f"{part.file}: line {number}"
 
 
 def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
@@ -275,26 +274,26 @@ def tokenize(
     tokenizer: Tokenizer,
     counts: Counter,
 ) -> Iterator[list[list[int]]]:
-    """Yields the segments of each document that has any, as token ids.
+    """Yields the segments of each document that has tokens, as token ids.
 
     Args:
-        documents: the lines of each.
+        documents: the lines of each document.
         config: the run's settings.
         tokenizer: the vocabulary.
-        counts: get the numbers of cut and of skipped texts.
+        counts: counts the `lines_cut`.
     """
-    starts = word_starts(tokenizer, config.word_start_rule)
-    by_text = config.word_start_rule == "released"
-    encode = tokenizer.encode_batch_as_released if by_text else tokenizer.encode_batch
-    if config.word_start_rule == "spaces":
+    rule = config.word_start_rule
+    starts = word_starts(tokenizer, rule)
+    encode = tokenizer.encode_batch
+    if rule == "released":
+        encode = tokenizer.encode_batch_as_released
+    elif rule == "spaces":
         encode = functools.partial(_encode_words, tokenizer)
+    encode_lines = functools.partial(_encode_lines, encode)
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
     for batch in _batches(documents):
-        encoded = _encode([line for lines in batch for line in lines], encode)
-        for lines in batch:
-            segments = [ids for ids in itertools.islice(encoded, len(lines)) if ids]
-            counts["lines_without_tokens"] += len(lines) - len(segments)
-            counts["documents_without_tokens"] += not segments
+        for lines in _encode_groups(encode_lines, batch):
+            segments = [ids for ids in lines if ids]
             if not config.released_behaviour:
                 segments = [
                     part
@@ -311,7 +310,7 @@ def word_starts(
 ) -> WordStarts:
     """Returns `tokenizer.word_starts(rule)`, which takes some time to build.
 
-    By "spaces", ids from V on continue a word: see `_encode_words`.
+    With the rule "spaces", ids from V on continue a word, see `_encode_words`.
     """
     if rule != "spaces":
         return tokenizer.word_starts(rule)
@@ -322,36 +321,39 @@ def word_starts(
 def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     """Encodes the words between spaces; adds V to ids that continue a word."""
     words = [line.split() for line in lines]
-    encoded = iter(tokenizer.encode_batch(itertools.chain.from_iterable(words)))
     return [
         [
             id + (tokenizer.vocab_size if i else 0)
-            for ids in itertools.islice(encoded, len(line))
+            for ids in line
             for i, id in enumerate(ids)
         ]
-        for line in words
+        for line in _encode_groups(tokenizer.encode_batch, words)
     ]
 
 
-def _encode(
-    lines: Sequence[str], encode: Callable[[list[str]], list[list[int]]]
-) -> Iterator[list[int]]:
+def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
     """Encodes lines, very long ones in parts: a tokenizer takes 200 times their size.
 
-    **As released:** a line is one text. Parts end at white space, where tokens end too,
-    so tokens differ only in text of 65,536 characters without any, and where the
-    release sums so many scores that they lose their last digits (from about 500,000).
+    **As released:** a line is one text. Parts end at white space, where tokens end too.
+    So tokens differ only in 65,536 characters without white space, and in lines of more
+    than about 500,000 characters, whose sums of scores lose their last digits.
     """
     part = rf"\S.{{0,{_LINE_CHARS - 1}}}"
-    # The longest text before white space or the end; without any, a full part.
+    # The longest text before white space or the end; without white space, a full part.
     pattern = re.compile(rf"{part}(?!\S)|{part}", re.DOTALL)
     parts = [
         pattern.findall(line) if len(line) > _LINE_CHARS else [line] for line in lines
     ]
-    encoded = iter(encode(list(itertools.chain.from_iterable(parts))))
-    for each in parts:
-        ids = itertools.islice(encoded, len(each))
-        yield list(itertools.chain.from_iterable(ids))
+    groups = _encode_groups(encode, parts)
+    return [list(itertools.chain.from_iterable(ids)) for ids in groups]
+
+
+def _encode_groups(
+    encode: _Encode, groups: Sequence[list[str]]
+) -> Iterator[list[list[int]]]:
+    """Encodes the texts of all groups in one call; yields the ids of each group."""
+    encoded = iter(encode(list(itertools.chain.from_iterable(groups))))
+    return (list(itertools.islice(encoded, len(texts))) for texts in groups)
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -372,13 +374,12 @@ def _cut(
 ) -> Iterator[list[int]]:
     """Cuts a long line, such as a paragraph, into segments of at most `limit` tokens.
 
-    They are as even as word starts allow; a word longer than a segment is cut too.
+    Their lengths are as even as word starts allow. A word longer than a segment is cut.
     """
-    if len(ids) > limit:
-        counts["lines_cut"] += 1
+    counts["lines_cut"] += len(ids) > limit
     begin = 0
-    while (left := len(ids) - begin) > limit:
-        even = -(-left // -(-left // limit))
+    while (remaining := len(ids) - begin) > limit:
+        even = -(-remaining // -(-remaining // limit))
         words = np.flatnonzero(starts(np.array(ids[begin : begin + even + 1]))[1:])
         end = begin + (int(words[-1]) + 1 if words.size else even)
         yield ids[begin:end]

@@ -1,11 +1,11 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
-Each epoch then has other masks and another order of the halves, from records that hold
-every instance once. `token_boundary` marks words' first tokens: no tokenizer is needed.
+Each epoch has other masks and another order of A and B, from records that hold each
+instance once. `token_boundary` marks the first tokens of words, so that no tokenizer is
+needed.
 
-It runs in Python inside `tf.data`, on the host that reads the records (for a TPU, the
-coordinator). A graph that is saved, or sent elsewhere by `tf.data.service`, cannot
-contain it.
+Masking runs in Python inside `tf.data`, on the host that reads the records (for a TPU,
+the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain it.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class DynamicMasking:
 
     Attributes:
         rules: how to mask.
-        redraw_order: whether a new fair coin decides the order of A and B.
+        redraw_order: whether the order of A and B is drawn again.
         spec: the features to read from the records.
     """
 
@@ -95,13 +95,13 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    What is not in `settings` is as it was for the generator: words or tokens, preferred
-    lengths, permutation, released behaviour. The order of the halves is redrawn if
-    label 1 always means that they are swapped: for SOP without released behaviour.
+    All other settings are those of the generator: words or tokens, preferred lengths,
+    permutation, released behaviour. The order of A and B is drawn again if label 1
+    always means that they are swapped: for SOP without released behaviour.
 
     Args:
-        files: record files of `create_pretraining_data.py`, masked already or not.
-        settings: which tokens to predict; by default the flags' defaults.
+        files: record files of `create_pretraining_data.py`, with or without masks.
+        settings: which tokens to predict; default: the defaults of the flags.
 
     Raises:
         InputError: a file has no description or one of another version, two files
@@ -173,9 +173,9 @@ def _restore_original_ids(batch: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _redraw_order(batch: dict[str, np.ndarray], seeds: np.ndarray) -> None:
-    """Swaps A and B, or not, whatever their order was.
+    """Draws the order of A and B again.
 
-    Each [SEP] stays with the half before it: A [SEP] B [SEP] is rotated.
+    Each [SEP] stays with the segment before it: A [SEP] B [SEP] is rotated.
     """
     new = masking.draw(seeds, masking.HALVES, 0)[:, None] >> np.uint64(63)
     swap = new != batch["next_sentence_labels"]

@@ -41,7 +41,7 @@ def size(path: str) -> int | None:
 
 
 def modification_time(path: str) -> float:
-    """Returns the time of a file's last change, in seconds since 1970."""
+    """Returns the time of the last change of a file, in seconds since 1970."""
     if is_remote(path):
         return beam_file_systems().last_updated(path)
     return os.path.getmtime(path)
@@ -85,7 +85,7 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing; it exists only when it is complete.
+    """Opens a file for writing that gets its name when it is complete.
 
     Raises:
         InputError: a local file cannot be written.
@@ -113,7 +113,7 @@ def remove_unfinished(targets: Iterable[str]) -> None:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Removes files, if they are there."""
+    """Removes the files that exist."""
     for path in paths:
         if is_remote(path):
             if beam_file_systems().exists(path):
@@ -153,7 +153,7 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def real_path(path: str) -> str:
-    """Returns the same path of a file for all its spellings."""
+    """Returns a path that is equal for all paths of the same file."""
     return path if is_remote(path) else os.path.realpath(path)
 
 
@@ -163,7 +163,7 @@ def beam_file_systems() -> Any:
     Raises:
         InputError: Apache Beam is not installed.
     """
-    # Beam warns of each cloud whose packages are not installed.
+    # Beam warns about each cloud whose packages are not installed.
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,8 +1,8 @@
 """Makes record files: plan -> make shards -> merge -> describe.
 
 Shards hold some of the records and are merged into the output files. Unfinished files
-are in the folder `<output>.work`. A shard or an output file is complete, and is not
-made again, once its JSON file is in that folder. Local processes or Apache Beam make
+are in the folder `<output>.work`. A shard or an output file is complete when its JSON
+file is in that folder; it is then not made again. Local processes or Apache Beam make
 and merge the shards.
 """
 
@@ -27,10 +27,10 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
-    """Makes the record files that the settings ask for.
+    """Makes the record files of the settings.
 
-    The same settings and input give the same bytes, however many workers there are, on
-    Beam or not, and however often the run was killed and started again.
+    The same settings and input give the same bytes for any number of workers, with and
+    without Beam, and after any number of interruptions.
 
     Args:
         config: the run's settings.
@@ -106,17 +106,18 @@ def _make_files(
         run: calls a function for every job, in any order.
     """
     jobs: list[tuple[Any, ...]] = [
-        (f"{work}/{each.subset}-{each.number:05}.json", config, each) for each in plan
+        (f"{work}/{shard.subset}-{shard.number:05}.json", config, shard)
+        for shard in plan
     ]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
     # The keys are the subset and number of the output file.
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
-    for (path, _, each), result in zip(jobs, results, strict=True):
-        counts[each.subset].update(result["counts"])
+    for (path, _, shard), result in zip(jobs, results, strict=True):
+        counts[shard.subset].update(result["counts"])
         part = shards.record_file(path)
         for block in map(shards.Block._make, result["blocks"]):
-            blocks[each.subset, block.file].append((part, block))
+            blocks[shard.subset, block.file].append((part, block))
     for warning in manifest.check_input(sum(counts.values(), Counter()), config):
         log.write(f"warning: {warning}\n")
     subsets = manifest.nonempty_subsets(counts)
@@ -128,7 +129,7 @@ def _make_files(
         for n in range(len(config.record_files(subset)))
     ]
     _run_jobs("files", shards.merge, jobs, work, log, run)
-    # The training files come last: with their description the run is complete.
+    # The description of the training files comes last: it makes the run complete.
     for subset in subsets[::-1]:
         records = [
             sum(block.records for _, block in blocks[subset, n])
@@ -147,7 +148,7 @@ def _run_jobs(
     log: IO[str],
     run: Callable[..., Iterable[Any]],
 ) -> list[dict[str, Any]]:
-    """Runs the jobs that have no result yet, and returns the results of all.
+    """Runs the jobs that have no result yet, and returns the results of all jobs.
 
     Args:
         name: the name of the results, for messages.
@@ -161,18 +162,18 @@ def _run_jobs(
         InputError: a job raised it.
     """
     paths = [job[0] for job in jobs]
-    finished = files.glob(f"{work}/*.json").keys() & set(paths)
-    if finished:
-        log.write(f"{name}: {len(finished)} of {len(paths)} resumed\n")
+    complete = files.glob(f"{work}/*.json").keys() & set(paths)
+    if complete:
+        log.write(f"{name}: {len(complete)} of {len(paths)} resumed\n")
     bar = tqdm(
         total=len(paths),
-        initial=len(finished),
+        initial=len(complete),
         desc=name,
         file=log,
         mininterval=0.2 if log.isatty() else _SECONDS_BETWEEN_LINES,
     )
     with bar:
-        for _ in run(function, [job for job in jobs if job[0] not in finished]):
+        for _ in run(function, [job for job in jobs if job[0] not in complete]):
             bar.update()
     results = [files.read_json(path) or {} for path in paths]
     for path, result in zip(paths, results, strict=True):

@@ -14,10 +14,7 @@ from albert_tf.text.tokenization import Tokenizer
 # Raise it when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
-_INPUT_COUNTERS = (
-    *("lines", "lines_without_tokens", "lines_cut", "undecodable_lines"),
-    *("documents_without_tokens", "divided_documents"),
-)
+_INPUT_COUNTERS = ("lines", "lines_cut", "undecodable_lines")
 # Counts of the records of a subset, over all duplicates.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
@@ -28,11 +25,10 @@ _RECORD_COUNTERS = (
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    If several unrelated names were given to `--output_file`, the description is beside
-    the first.
+    If `--output_file` had several names, the description is that of the first.
 
     Returns:
-        The description, or None if there is none or it is not about this file.
+        The description, or None if the file has none.
 
     Raises:
         InputError: it cannot be read or is damaged.
@@ -41,7 +37,7 @@ def read(record_file: str) -> dict[str, Any] | None:
     description = files.read_json(path) or {}
     if os.path.basename(record_file) not in description.get("files", ()):
         return None
-    if not _is_whole(description):
+    if not _is_valid(description):
         raise InputError(
             f"{path}: damaged, or of another version; make the records again with "
             f"create_pretraining_data.py"
@@ -49,7 +45,7 @@ def read(record_file: str) -> dict[str, Any] | None:
     return description
 
 
-def _is_whole(description: Mapping[str, Any]) -> bool:
+def _is_valid(description: Mapping[str, Any]) -> bool:
     """Returns whether a description has the keys that training reads."""
     try:
         settings, vocabulary = description["settings"], description["vocabulary"]
@@ -68,7 +64,7 @@ def _is_whole(description: Mapping[str, Any]) -> bool:
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
-    """Copies a vocabulary to a description's folder, unless it has a file of its name.
+    """Copies a vocabulary to a description's folder if the name is free there.
 
     Raises:
         InputError: the copy cannot be written.
@@ -83,7 +79,7 @@ def copy_vocabulary(description_path: str, vocabulary: str) -> None:
 def identity(
     config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns all that decides the records; of the text, its size and time."""
+    """Returns all values that decide the records; for the text, its size and time."""
     return {
         "format": FORMAT,
         "settings": config.to_dict(),
@@ -104,12 +100,12 @@ def identity(
 def is_complete(
     config: CorpusSettings, identity: Mapping[str, Any], log: IO[str]
 ) -> bool:
-    """Returns whether an earlier run made all files, held-out documents' too.
+    """Returns whether an earlier run made all files.
 
     Args:
         config: the run's settings.
-        identity: the result of `identity` for them.
-        log: gets a line if the text has changed since.
+        identity: the result of `identity` for these settings.
+        log: gets a line if the text has changed.
 
     Raises:
         InputError: the earlier run had other settings or another vocabulary.
@@ -136,14 +132,15 @@ def is_complete(
 
 
 def _differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{part}: {key} was {json.dumps(earlier.get(key))}, is now {json.dumps(value)}"
-        for part in ("settings", "vocabulary")
-        for earlier in [content.get(part, {})]
-        for key in sorted(earlier.keys() | identity[part].keys())
-        for value in [identity[part].get(key)]
-        if earlier.get(key) != value
-    ]
+    differences = []
+    for part in ("settings", "vocabulary"):
+        old, new = content.get(part, {}), identity[part]
+        for key in sorted(old.keys() | new.keys()):
+            before, now = old.get(key), new.get(key)
+            if before != now:
+                change = f"was {json.dumps(before)}, is now {json.dumps(now)}"
+                differences.append(f"{part}: {key} {change}")
+    return differences
 
 
 def summary(content: Mapping[str, Any]) -> str:
@@ -199,13 +196,13 @@ def nonempty_subsets(counts: Mapping[Subset, Counter]) -> list[Subset]:
     Raises:
         InputError: a subset has documents, but no records.
     """
-    for subset, own in counts.items():
-        if own[f"{subset}_documents"] and not own["instances"]:
+    for subset, counter in counts.items():
+        if counter[f"{subset}_documents"] and not counter["instances"]:
             raise InputError(
-                f"no instance could be made: all {own['dropped_segments']} segments "
-                f"are single words; expected sentences"
+                f"no instance could be made: all {counter['dropped_segments']} "
+                f"segments are single words; expected sentences"
             )
-    return [subset for subset, own in counts.items() if own["instances"]]
+    return [subset for subset, counter in counts.items() if counter["instances"]]
 
 
 def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
@@ -258,25 +255,25 @@ def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
 
 
 def _statistics(
-    subset: Subset, read: Counter, made: Counter, config: CorpusSettings
+    subset: Subset, total: Counter, counts: Counter, config: CorpusSettings
 ) -> dict[str, Any]:
-    tokens, instances = made["instance_tokens"], made["instances"]
+    tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")
-    predictions = {kind: made[f"predictions_{kind}"] for kind in kinds}
+    predictions = {kind: counts[f"predictions_{kind}"] for kind in kinds}
     return {
-        "documents": made[f"{subset}_documents"],
-        "tokens": made[f"{subset}_tokens"],
-        "unknown_tokens": made[f"{subset}_unknown_tokens"],
-        "held_out_documents": read["eval_documents"],
-        **{name: read[name] for name in _INPUT_COUNTERS},
-        **{name: made[name] for name in _RECORD_COUNTERS},
+        "documents": counts[f"{subset}_documents"],
+        "tokens": counts[f"{subset}_tokens"],
+        "unknown_tokens": counts[f"{subset}_unknown_tokens"],
+        "held_out_documents": total["eval_documents"],
+        **{name: total[name] for name in _INPUT_COUNTERS},
+        **{name: counts[name] for name in _RECORD_COUNTERS},
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),
-        "label_1_share": made["instances_with_label_1"] / instances,
+        "label_1_share": counts["instances_with_label_1"] / instances,
         "predicted_share": sum(predictions.values()) / tokens,
         "predictions": predictions,
-        "words_per_span": _histogram(made, "spans", config.ngram),
-        "words_per_drawn_span": _histogram(made, "spans_drawn", config.ngram),
+        "words_per_span": _histogram(counts, "spans", config.ngram),
+        "words_per_drawn_span": _histogram(counts, "spans_drawn", config.ngram),
     }
 
 

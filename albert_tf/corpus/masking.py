@@ -4,9 +4,9 @@ Paper 3.1: spans of n words, n up to `ngram` with probability 1/n, until 15 % of
 tokens are to be predicted. 80 % of these become [MASK], 10 % stay, 10 % become a random
 token. The settings can change these shares.
 
-All draws of a row depend only on its own seed, so a row is masked alike in any batch.
-The generator draws the seeds; `dynamic_masking` makes them from the row's position in
-the run.
+All draws of a row depend only on its seed, so a row gets the same masks in any batch.
+The generator draws the seeds; `dynamic_masking` computes them from the row's position
+in the run.
 
 Letters: B rows, T tokens of a row, W words of the row with the most words, K words of
 the batch, P slots for predictions.
@@ -32,7 +32,7 @@ FEATURES = {
     "masked_lm_ids": np.int32,
     "masked_lm_weights": np.float32,
 }
-# Turns that are prepared at once; most rows are full long before their last word.
+# Turns that are prepared together; most rows are full long before their last word.
 _TURNS = 32
 
 
@@ -101,51 +101,6 @@ def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
     return z
 
 
-class Words:
-    """The words of a batch.
-
-    Attributes:
-        tokens: int [M], the flat position (row * T + column) of every token that may be
-            masked, in rising order.
-        first: int [K], the index in `tokens` of each word's first token, rising.
-        sizes: int [K], tokens of each word.
-        row: int [K], the row of each word.
-        rank: int [K], its number within the row.
-        limit: int [K], the number of the word at which a span from it must end at the
-            latest.
-        per_row: int [B], words of each row.
-        row_first: int [B], the number of each row's first word.
-        tokens_per_row: int [B], tokens of each row that may be masked.
-    """
-
-    def __init__(
-        self, starts: np.ndarray, maskable: np.ndarray, config: CorpusSettings
-    ):
-        self.tokens = np.flatnonzero(maskable)
-        self.tokens_per_row = np.count_nonzero(maskable, axis=1)
-        first_token = np.cumsum(self.tokens_per_row) - self.tokens_per_row
-        # A token that does not follow another maskable one begins a new run of text.
-        text_begins = np.zeros(self.tokens.size + 1, bool)
-        if not config.released_behaviour:
-            np.not_equal(self.tokens[1:], self.tokens[:-1] + 1, out=text_begins[1:-1])
-        text_begins[first_token] = True
-        text_begins = text_begins[:-1]
-        if config.do_whole_word_mask:
-            begins = starts[maskable] | text_begins
-        else:
-            begins = np.ones(self.tokens.size, bool)
-        self.first = np.flatnonzero(begins)
-        self.sizes = np.diff(self.first, append=self.tokens.size)
-        self.row_first = np.searchsorted(self.first, first_token)
-        self.per_row = np.diff(self.row_first, append=self.first.size)
-        self.row = np.repeat(np.arange(len(starts)), self.per_row)
-        row_first = np.repeat(self.row_first, self.per_row)
-        self.rank = np.arange(self.first.size) - row_first
-        texts = np.flatnonzero(text_begins[self.first])
-        ends = np.append(texts[1:], self.first.size)
-        self.limit = np.repeat(ends, ends - texts) - row_first
-
-
 def mask(
     batch: dict[str, np.ndarray], rules: Rules, seeds: np.ndarray, counts: Counter
 ) -> None:
@@ -171,19 +126,17 @@ def mask(
     maskable = batch["input_mask"] > 0
     for column in (0, *sep_positions(batch)):
         maskable[rows, column] = False
-    words = Words(batch["token_boundary"] > 0, maskable, config)
     # The share refers to all tokens, including [CLS] and [SEP].
     quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
     quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
-    spans = _Spans(words, rules, seeds, counts)
-    predicted = words.tokens[np.repeat(spans.take(quota, _SPANS), words.sizes)]
+    spans = _Spans(batch["token_boundary"] > 0, maskable, rules, seeds, counts)
+    predicted = spans.take(quota, _SPANS)
     original = batch["input_ids"].ravel()
     output = original.copy()
     row, column = np.divmod(predicted, maskable.shape[1])
     output[predicted] = _replace(original[predicted], seeds[row], column, rules, counts)
     if config.do_permutation:
-        is_permuted = spans.take(quota, _SPANS_TO_PERMUTE)
-        permuted = words.tokens[np.repeat(is_permuted, words.sizes)]
+        permuted = spans.take(quota, _SPANS_TO_PERMUTE)
         row, column = np.divmod(permuted, maskable.shape[1])
         order = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
         output[permuted] = original[permuted[order]]
@@ -200,27 +153,60 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 
 
 class _Spans:
-    """Takes spans of words for all rows at once; takes each word at most once.
+    """Takes spans of words in all rows at once; takes each word at most once.
 
     Tables of [B, W + 1] numbers are flat, with a row every `width` numbers.
+
+    Args:
+        starts: bool [B, T], the first tokens of words.
+        maskable: bool [B, T], the tokens that may be masked.
+        rules: the rules of masking.
+        seeds: uint64 [B], the seed of each row.
+        counts: counts the drawn and the accepted spans by their words.
     """
 
-    def __init__(self, words: Words, rules: Rules, seeds: np.ndarray, counts: Counter):
-        self._words = words
+    def __init__(
+        self,
+        starts: np.ndarray,
+        maskable: np.ndarray,
+        rules: Rules,
+        seeds: np.ndarray,
+        counts: Counter,
+    ):
         self._rules = rules
-        self._seeds = np.repeat(seeds, words.per_row)
         self._counts = counts
-        self._width = int(words.per_row.max(initial=0)) + 1
-        self._index = words.row * self._width + words.rank
-        shape = words.per_row.size * self._width
-        self._is_taken = np.zeros(shape, bool)
-        self._limit = np.zeros(shape, np.int64)
-        self._limit[self._index] = words.limit
+        # Flat positions (row * T + column), rising.
+        self._tokens = np.flatnonzero(maskable)
+        tokens_per_row = np.count_nonzero(maskable, axis=1)
+        row_begins = np.cumsum(tokens_per_row) - tokens_per_row
+        # A token that does not follow another maskable one begins a new run of text.
+        text_begins = np.zeros(self._tokens.size + 1, bool)
+        if not rules.config.released_behaviour:
+            np.not_equal(self._tokens[1:], self._tokens[:-1] + 1, text_begins[1:-1])
+        text_begins[row_begins] = True
+        text_begins = text_begins[:-1]
+        word_begins = np.ones(self._tokens.size, bool)
+        if rules.config.do_whole_word_mask:
+            word_begins = starts[maskable] | text_begins
+        words = np.flatnonzero(word_begins)  # indices in `_tokens`, [K]
+        self._sizes = np.diff(words, append=self._tokens.size)
+        row_words = np.searchsorted(words, row_begins)
+        self._per_row = np.diff(row_words, append=words.size)
+        row_words = np.repeat(row_words, self._per_row)
+        self._rank = np.arange(words.size) - row_words  # number in the row, [K]
+        texts = np.flatnonzero(text_begins[words])
+        ends = np.append(texts[1:], words.size)
+        self._seeds = np.repeat(seeds, self._per_row)
+        self._width = int(self._per_row.max(initial=0)) + 1
+        row = np.repeat(np.arange(len(starts)), self._per_row)
+        self._index = row * self._width + self._rank
+        self._is_taken = np.zeros(len(starts) * self._width, bool)
+        # The number of the word at which a span must end at the latest.
+        self._limit = np.zeros(self._is_taken.size, np.int64)
+        self._limit[self._index] = np.repeat(ends, ends - texts) - row_words
         # Tokens of the row's earlier words; after the last word, tokens of all words.
-        tokens = words.tokens_per_row
-        self._before = np.repeat(tokens, self._width)
-        first_token = np.cumsum(tokens) - tokens
-        self._before[self._index] = words.first - np.repeat(first_token, words.per_row)
+        self._before = np.repeat(tokens_per_row, self._width)
+        self._before[self._index] = words - np.repeat(row_begins, self._per_row)
 
     def take(self, quota: np.ndarray, use: int) -> np.ndarray:
         """Takes spans until each row has `quota` more tokens or no span fits.
@@ -230,17 +216,18 @@ class _Spans:
             use: see `draw`.
 
         Returns:
-            bool [K], whether this call has taken the word.
+            int [n], the flat positions (row * T + column) of the tokens, rising.
         """
         was_taken = self._is_taken.copy()
         rows = np.arange(quota.size)
-        room = quota.copy()
+        remaining = quota.copy()
         for turn, (begin, n) in enumerate(self._turns(use)):
-            rows = rows[(room[rows] > 0) & (turn < self._words.per_row[rows])]
+            rows = rows[(remaining[rows] > 0) & (turn < self._per_row[rows])]
             if not rows.size:
                 break
-            room[rows] -= self._try(begin[rows], n[rows], rows, room[rows])
-        return (self._is_taken & ~was_taken)[self._index]
+            remaining[rows] -= self._try(begin[rows], n[rows], rows, remaining[rows])
+        is_new = (self._is_taken & ~was_taken)[self._index]
+        return self._tokens[np.repeat(is_new, self._sizes)]
 
     def _turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Draws the order of the words of each row, and the lengths of their spans.
@@ -249,9 +236,9 @@ class _Spans:
             The word's index in the tables and the number of words of its span, int [B]
             each, for each turn; undefined for a row that has no more words.
         """
-        numbers = draw(self._seeds, use, self._words.rank) >> np.uint64(_BITS + 1)
+        numbers = draw(self._seeds, use, self._rank) >> np.uint64(_BITS + 1)
         keys = np.full(self._is_taken.size, np.iinfo(np.int64).max)
-        keys[self._index] = numbers.view(np.int64) << _BITS | self._words.rank
+        keys[self._index] = numbers.view(np.int64) << _BITS | self._rank
         keys = np.sort(keys.reshape(-1, self._width), axis=1)
         row_begins = np.arange(len(keys)) * self._width
         for turn in range(0, self._width - 1, _TURNS):
@@ -263,7 +250,7 @@ class _Spans:
             yield from zip(row_begins + (turns & _NUMBER), n, strict=True)
 
     def _try(
-        self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, room: np.ndarray
+        self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, quota: np.ndarray
     ) -> np.ndarray:
         """Takes at most one span from one word of each row.
 
@@ -271,7 +258,7 @@ class _Spans:
             begin: int [R], index of the word in the tables.
             n: int [R], number of words of the drawn span.
             rows: int [R], the word's row.
-            room: int [R], tokens that may still be taken.
+            quota: int [R], tokens that may still be taken.
 
         Returns:
             int [R], tokens taken.
@@ -279,9 +266,9 @@ class _Spans:
         before, is_taken, ngram = self._before, self._is_taken, self._rules.config.ngram
         end = np.minimum(begin + n, rows * self._width + self._limit[begin])
         for _ in range(ngram - 1):
-            end -= (before[end] - before[begin] > room) & (end > begin + 1)
+            end -= (before[end] - before[begin] > quota) & (end > begin + 1)
         tokens = before[end] - before[begin]
-        fits = tokens <= room
+        fits = tokens <= quota
         words = [np.minimum(begin + i, end - 1) for i in range(ngram)]
         for word in words:
             fits &= ~is_taken[word]

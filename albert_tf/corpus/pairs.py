@@ -1,7 +1,7 @@
 """Divides documents into pairs of segments: the text of each record.
 
-A pair is five numbers, not tokens: a shard holds thousands of pairs, shuffles them, and
-copies tokens only for the batch that it writes next.
+A pair consists of five numbers, not of tokens: a shard holds thousands of pairs,
+shuffles them, and copies tokens only for the next batch that it writes.
 """
 
 import array
@@ -113,15 +113,15 @@ def truncate(
     a = pairs[:, A_END] - pairs[:, A_BEGIN]
     b = pairs[:, B_END] - pairs[:, B_BEGIN]
     excess = np.maximum(a + b - limit, 0)
-    first = np.minimum(excess, abs(a - b))  # all of it from the longer half
+    first = np.minimum(excess, abs(a - b))  # removed only from the longer half
     from_b = (excess - first + 1) // 2 + np.where(b > a, first, 0)
-    for begin, end, taken in (
+    for begin, end, removed in (
         (A_BEGIN, A_END, excess - from_b),
         (B_BEGIN, B_END, from_b),
     ):
-        front = rng.binomial(taken, 0.5)
+        front = rng.binomial(removed, 0.5)
         pairs[:, begin] += front
-        pairs[:, end] -= taken - front
+        pairs[:, end] -= removed - front
     counts["truncated_tokens"] += int(excess.sum())
 
 
@@ -145,19 +145,18 @@ class _Pairs:
         while at < document.end:
             a_begin = bounds[at]
             stop = bisect.bisect_left(bounds, a_begin + target, at + 1, document.end)
-            single = stop == at + 1
-            middle = stop if single else at + rng.randint(1, stop - at - 1)
+            is_single = stop == at + 1
+            middle = stop if is_single else at + rng.randint(1, stop - at - 1)
             if samples_others and (
-                single or (objective == "nsp" and rng.random() < 0.5)
+                is_single or (objective == "nsp" and rng.random() < 0.5)
             ):
                 a_end = bounds[middle]
                 b = self._draw_other(document, target - (a_end - a_begin))
                 yield a_begin, a_end, *b, 1
-                at = (
-                    middle  # the next pair begins with the segments that B did not take
-                )
+                # The next pair begins with the segments that B did not take.
+                at = middle
             else:
-                cut = self._cut(at) if single else bounds[middle]
+                cut = self._cut(at) if is_single else bounds[middle]
                 if cut is not None:
                     yield self._swap_or_keep(a_begin, cut, bounds[stop])
                 at = stop

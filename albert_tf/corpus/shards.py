@@ -2,14 +2,14 @@
 
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
-A shard reads a fixed random set of ranges, so its documents are a sample of the whole
-input. Second segments from another document come from this sample. The shard contains
-all duplicates of its documents as shuffled blocks. `merge` shuffles the blocks of all
+A shard reads a fixed random set of ranges, so its documents are a sample of the input.
+Second segments from another document come from this sample. The shard contains all
+duplicates of its documents as shuffled blocks. `merge` shuffles the blocks of all
 shards. Nothing here depends on the number of workers.
 """
 
 import functools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,7 @@ SHARD_BYTES = 1 << 22
 # Input bytes of a shard whose second segments come from its other documents.
 POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
-TEXT_TOKENS = 1 << 20  # held in memory at once
+TEXT_TOKENS = 1 << 20  # in memory at a time
 ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
 WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
@@ -55,7 +55,7 @@ class ShardPlan(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some neighbouring records of a shard, which go to one output file.
+    """Adjacent records of a shard, which go to one output file.
 
     Attributes:
         file: number of the output file.
@@ -77,7 +77,7 @@ def record_file(path: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(config: CorpusSettings) -> Tokenizer:
-    """Loads the tokenizer that the settings name, once in each process."""
+    """Loads the tokenizer of the settings, once in each process."""
     return tokenization.load(
         spm_model_file=config.spm_model_file,
         vocab_file=config.vocab_file,
@@ -118,8 +118,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     """Makes the records of a shard; a job for a worker.
 
     Args:
-        path: a JSON file for counts and blocks, written after the records. These are in
-            the same folder in the TFRecord format, never compressed.
+        path: a JSON file for counts and blocks, written after the records. The records
+            are in an uncompressed TFRecord file in the same folder, see `record_file`.
         config: the run's settings.
         plan: the shard's plan.
 
@@ -197,11 +197,11 @@ def merge(
 def _texts(
     plan: ShardPlan, config: CorpusSettings, tokenizer: Tokenizer, counts: Counter
 ) -> Iterator[pairs.Text]:
-    """Yields a shard's documents in packs of at least two, if there are two.
+    """Yields a shard's documents in packs of at least two, unless there is only one.
 
     A second segment may need another document.
     """
-    text, pending = pairs.Text(2 * tokenizer.vocab_size), deque[list[list[int]]]()
+    text, pending = pairs.Text(2 * tokenizer.vocab_size), list[list[list[int]]]()
     lines = _documents(plan, config, counts)
     # Unknown tokens have [MASK]'s id in the word start rule "released". In the rule
     # "spaces", an unknown token that continues a word has an id of `vocab_size` more.
@@ -214,15 +214,17 @@ def _texts(
             ids.count(id) for ids in segments for id in unknown
         )
         pending.append(segments)
-        if text.bounds[-1] >= TEXT_TOKENS:
-            if len(pending) < 2:
-                continue
+        is_full = text.bounds[-1] >= TEXT_TOKENS
+        if is_full and len(pending) < 2:
+            continue
+        if is_full:
             yield text
             text = pairs.Text(2 * tokenizer.vocab_size)
-        while pending:
-            text.add(pending.popleft())
-    for segments in pending:
-        text.add(segments)
+        for document in pending:
+            text.add(document)
+        pending.clear()
+    for document in pending:
+        text.add(document)
     if text.documents:
         yield text
 
@@ -230,14 +232,14 @@ def _texts(
 def _documents(
     plan: ShardPlan, config: CorpusSettings, counts: Counter
 ) -> Iterator[list[str]]:
-    """Reads the documents of the shard's subset; the others are skipped."""
-    # Both subsets read all text; it is counted once.
+    """Reads the documents of the shard's subset, and skips the others."""
+    # Both subsets read all text; only one counts it.
     counts = counts if plan.subset == "train" else Counter()
     for number, part in plan.ranges:
         rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
         texts = documents.read(part, config.decode_errors, counts, config.encoding)
         for lines in texts:
-            # Every document takes a draw, so the choice does not depend on its text.
+            # Draw for each document, so that the choice does not depend on its text.
             is_held_out = rng.random() < config.eval_fraction
             if is_held_out == (plan.subset == "eval"):
                 yield lines
@@ -249,7 +251,8 @@ def _blocks(
     """Divides the shuffled records of a round evenly among the output files.
 
     Args:
-        ends: int [I + 1], the offset of each record in the file, and the end of all.
+        ends: int [I + 1], the offset of each record in the file, and the end of the
+            last one.
         file_count: number of output files.
         config: the run's settings.
         rng: draws the file that the first block goes to.

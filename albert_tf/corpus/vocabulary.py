@@ -140,7 +140,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
 def read_lines(
     patterns: Sequence[str], errors: str = "strict", encoding: str = "utf-8"
 ) -> Iterator[str]:
-    """Yields the lines of the files, as the generator reads them.
+    """Yields the lines of files, read by the same code as in the generator.
 
     Raises:
         InputError: as `documents.find_files` and `documents.read`.
@@ -202,8 +202,8 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
 def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:
     """Returns an error with advice about an error of the trainer."""
     if not count:
-        named = ",".join(settings.input_file)
-        return InputError(f"--input_file={named}: no text in it")
+        paths = ",".join(settings.input_file)
+        return InputError(f"--input_file={paths}: no text in it")
     if largest := re.search(r"too high .*<= (\d+)", message):
         lines = min(count, settings.input_sentence_size or count)
         return InputError(
