@@ -1,15 +1,15 @@
-"""From bytes to batches, and help to read and write files.
+"""From bytes to batches; reading and writing of files.
 
 In reading order:
 
-    tables       TSV, CSV and JSON lines to rows, refusals by file and line
-    json_values  JSON of users to values of one type
-    records      TFRecord files by one feature spec, written and read
-    batches      records or examples to batches: order, lengths, shards of replicas
-    cache        arrays made once, and kept with the key they were made from
-    datasets     GLUE, SQuAD and RACE by name, downloaded
-    download     archives from the network into folders, one download for all
-    files        files that are whole or not there; locks of folders
-    cores        cores that this process may use
-    stopping     signals that stop a run between two steps
+    tables       reads TSV, CSV and JSON into rows
+    json_values  reads JSON of users into values of one type
+    records      writes and reads TFRecord files by one feature spec
+    batches      makes batches of records or examples: order, lengths, shards
+    cache        stores encoded examples with the key of their settings
+    datasets     downloads GLUE, SQuAD and RACE by name
+    download     downloads archives into folders, once for all processes
+    files        reads text, writes files atomically, locks folders
+    cores        counts the cores that this process may use
+    stopping     stops a run between two steps after a signal
 """

@@ -1,8 +1,8 @@
-"""Batches: endless, shuffled and resumable, or once and in order.
+"""Makes batches: endless, shuffled and resumable ones, or each example once, in order.
 
 The examples of a batch, and all random draws that prepare them, depend only on the seed
 and on the position in the run, not on the number of devices or restarts. So a run
-resumes from a number, the examples seen so far, and no buffer has to be saved.
+resumes from the number of examples seen, and saves no buffer.
 
 B is the batch of all devices together.
 """
@@ -25,50 +25,53 @@ from albert_tf.errors import InputError
 Batch = dict[str, tf.Tensor]
 Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-# Nothing here branches on a tensor; to look for it takes longer than the graphs.
-_as_written = tf.autograph.experimental.do_not_convert
-# Records that are shuffled together; the generator's files are shuffled already.
+# Nothing here branches on a tensor, and AutoGraph takes longer than the graphs.
+_without_autograph = tf.autograph.experimental.do_not_convert
+# Number of records in the shuffle buffer; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _PARALLEL_FILES = 16
-# Batches that are prefetched, and parallel calls that prepare them.
+# Number of prefetched batches, and of parallel calls that prepare them.
 _PREFETCHED = 8
 _PARALLEL_CALLS = 16
-# Rows that are prepared together: preparing has costs for each call.
+# Number of rows in a call of `prepare`; each call has a cost.
 _ROWS_TO_PREPARE = 512
-# Examples that are sorted by length together: of this many batches in training; this
-# many in evaluation, where their outputs wait to be put in order. Records are parsed
-# before they are sorted, so that the second number is a limit in training, too.
+# Training sorts the examples of this many batches by length. Evaluation sorts this many
+# examples, since their outputs wait to be put in order. Records are parsed before they
+# are sorted, so that the second number is a limit in training, too.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
 
 @contextlib.contextmanager
-def translate_errors(source: "Source", where: Callable[[], str]) -> Iterator[None]:
+def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors into InputError.
 
-    They name an operation, not a record. If a record can be the cause, the source looks
-    for it.
+    TensorFlow names an operation, not a record. If a record can be the cause, the
+    source searches for it.
 
     Args:
         source: the source that is read in the block.
-        where: returns the state of the run, for the message.
+        location: returns the state of the run, for the message.
 
     Raises:
-        InputError: TensorFlow failed, or met an example that cannot be used.
+        InputError: TensorFlow failed, or an example cannot be used.
     """
-    kinds = tf.errors
-    # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
-    of_records = (kinds.DataLossError, kinds.InvalidArgumentError, UnicodeDecodeError)
     try:
         yield
-    except (kinds.OpError, UnicodeDecodeError) as error:
-        if isinstance(error, of_records):
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+        if isinstance(
+            error,
+            tf.errors.DataLossError
+            | tf.errors.InvalidArgumentError
+            | UnicodeDecodeError,
+        ):
             source.locate_error()
-        hint = ""
-        if isinstance(error, kinds.ResourceExhaustedError):
-            hint = "; expected more memory, smaller batches, or for training more "
-            hint += "--gradient_accumulation_steps or --recompute=block"
-        raise InputError(f"{where()}: {errors.summarize(error)}{hint}") from error
+        message = errors.summarize(error)
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            message += "; expected more memory, smaller batches, or for training more "
+            message += "--gradient_accumulation_steps or --recompute=block"
+        raise InputError(f"{location()}: {message}") from error
 
 
 class Source(abc.ABC):
@@ -79,22 +82,22 @@ class Source(abc.ABC):
         """Returns the number of examples."""
 
     def locate_error(self) -> None:  # noqa: B027 (not all sources can tell)
-        """Looks for an example that cannot be used, after TensorFlow has failed on one.
+        """Searches for the example on which TensorFlow has failed.
 
         Raises:
-            InputError: there is one; the message names it.
+            InputError: an example cannot be used; the message names it.
         """
 
     @abc.abstractmethod
     def training(
         self, shard: "InputShard", *, seed: int, start: int = 0
     ) -> tf.data.Dataset:
-        """Reads examples over and over, in another order each time.
+        """Reads all examples again and again, in another order in each epoch.
 
         Args:
             shard: the rows to read of each batch.
             seed: decides the order and all random draws.
-            start: examples that all pipelines have read before.
+            start: number of examples that all pipelines have read before.
 
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
@@ -106,8 +109,8 @@ class Source(abc.ABC):
     ) -> tf.data.Dataset:
         """Reads the examples once.
 
-        Examples of no weight fill up the last batch. `example_weight`, float32
-        [replica_batch_size], is 1 for a true example and 0 for these; `row`, int32
+        Padding examples fill up the last batch. `example_weight`, float32
+        [replica_batch_size], is 1 for an example and 0 for padding; `row`, int32
         [replica_batch_size], is the number of the example, or -1.
 
         Args:
@@ -121,22 +124,22 @@ class Source(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Records(Source):
-    """Examples in record files, which are read in order in evaluation.
+    """Examples in record files; evaluation reads them in order.
 
     Attributes:
         files: TFRecord files, plain or all compressed with gzip.
-        sizes: records in each file.
+        sizes: number of records in each file.
         spec: the features to read.
         prepare: transforms a batch of examples, given the seed and int64 [B], the
             position of each in the run.
         limits: upper limits of the values of some features, see `records.parser`.
-        padded: features that are 0 only in padding, and those with the same length. If
-            there are some, training groups rows by the length of the first, and cuts
-            features to the longest row. A run with another batch size then resumes at
-            about the same position.
+        padded: {feature that is 0 only in padding: other features of that length}. If
+            it is not empty, training groups rows by the length of the first feature,
+            and cuts features to the longest row. A run with another batch size then
+            resumes at about the same position.
         multiple: lengths are rounded up to it, see `BucketedExamples`.
-        are_trusted: the records are this package's own and unchanged, so that checking
-            `limits`, which takes 5 % of the time, is not needed.
+        are_trusted: whether this package wrote the records and they are unchanged. Then
+            `limits` are not checked, which takes 5 % of the time.
     """
 
     files: tuple[str, ...]
@@ -162,7 +165,8 @@ class Records(Source):
         if self.prepare is not None:
             lines = lines.batch(-(-_ROWS_TO_PREPARE // shard.rows))
         dataset = self._parse(lines, seed)
-        return _finish(dataset.map(_as_written(lambda _, batch: batch)), shard)
+        dataset = dataset.map(_without_autograph(lambda _, batch: batch))
+        return _divide_and_prefetch(dataset, shard)
 
     def evaluation(self, shard, *, max_batches=None):
         lines = self._read(tf.constant(self.files))
@@ -170,21 +174,22 @@ class Records(Source):
         if max_batches is not None:
             count = min(count, max_batches * shard.batch_size)
             lines = lines.take(count)
-        fillers = -count % shard.batch_size
-        lines = lines.concatenate(lines.take(1).repeat(fillers)).enumerate()
+        padding = lines.take(1).repeat(-count % shard.batch_size)
+        lines = lines.concatenate(padding).enumerate()
 
-        @_as_written
+        @_without_autograph
         def add_rows(positions, batch):
             row = tf.cast(tf.where(positions < count, positions, -1), tf.int32)
             weight = tf.cast(row >= 0, tf.float32)
             return {**batch, "row": row, "example_weight": weight}
 
-        return _finish(self._parse(_part(lines, shard), 0).map(add_rows), shard)
+        dataset = self._parse(_part(lines, shard), 0).map(add_rows)
+        return _divide_and_prefetch(dataset, shard)
 
     def _number_lines(self, seed: int, start: int) -> tf.data.Dataset:
         """Reads serialised examples for training, each with its position in the run."""
 
-        @_as_written
+        @_without_autograph
         def read_epoch(number):
             files = tf.random.experimental.stateless_shuffle(
                 tf.constant(self.files), tf.stack([seed, number])
@@ -203,11 +208,11 @@ class Records(Source):
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
         """Reads serialised examples of some files in turn."""
         compression = records.compression(self.files)
-        at_once = min(_PARALLEL_FILES, len(self.files))
+        cycle_length = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
-            _as_written(lambda file: tf.data.TFRecordDataset(file, compression)),
-            cycle_length=at_once,
-            num_parallel_calls=min(cores.available(), at_once),
+            _without_autograph(lambda file: tf.data.TFRecordDataset(file, compression)),
+            cycle_length=cycle_length,
+            num_parallel_calls=min(cores.available(), cycle_length),
             deterministic=True,
         )
 
@@ -218,20 +223,17 @@ class Records(Source):
         parse = records.parser(self.spec, {} if self.are_trusted else self.limits)
         prepare = self.prepare
 
-        def work(positions, serialised):
+        @_without_autograph
+        def parse_batch(positions, serialised):
             return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
 
+        @_without_autograph
+        def prepare_batch(positions, batch):
+            return positions, prepare(batch, seed, positions)
+
         calls = min(cores.available(), calls)
-        dataset = lines.map(
-            _as_written(work), num_parallel_calls=calls, deterministic=True
-        )
-        if prepare is None:
-            return dataset
-        return dataset.map(
-            _as_written(
-                lambda positions, batch: (positions, prepare(batch, seed, positions))
-            )
-        )
+        dataset = lines.map(parse_batch, num_parallel_calls=calls, deterministic=True)
+        return dataset if prepare is None else dataset.map(prepare_batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,16 +241,16 @@ class BucketedExamples(Source):
     """Examples in memory, in batches of similar length with little padding.
 
     Training sorts the examples of some batches by length, cuts them into batches and
-    shuffles these. So a run with another batch size resumes at about the same position.
-    A source has to live as long as its datasets, which do not hold it.
+    shuffles the batches. So a run with another batch size resumes at about the same
+    position. Datasets hold no reference to their source, which must live as long.
 
     Attributes:
-        lengths: int [n], tokens of each example.
+        lengths: int [n], number of tokens of each example.
         make: takes numbers of examples, int [B], and a length T; returns
             {name: int32 or float32 [B, ...]}.
         longest: maximum length.
-        multiple: batches are padded to a multiple of it, at most to `longest`; 0 pads
-            all to `longest`.
+        multiple: batches are padded to a multiple of it, at most to `longest`. With 0,
+            all batches are padded to `longest`.
     """
 
     lengths: np.ndarray
@@ -263,14 +265,14 @@ class BucketedExamples(Source):
         size = shard.batch_size
 
         def batches(source):
-            sorted_together = _sorted_together(len(source), size)
-            number, skipped = divmod(start // size, sorted_together)
+            group_size = _batches_to_sort(len(source), size)
+            group, skipped = divmod(start // size, group_size)
             while True:
-                first = number * sorted_together * size
+                first = group * group_size * size
                 yield from source._shuffle(first, seed, size)[skipped:]
-                number, skipped = number + 1, 0
+                group, skipped = group + 1, 0
 
-        return self._dataset(batches, shard, lambda rows, batch: batch)
+        return self._dataset(batches, shard, add_rows=False)
 
     def evaluation(self, shard, *, max_batches=None):
         # About 8,192 examples at a time are sorted by length; `unshuffle` undoes it.
@@ -280,26 +282,18 @@ class BucketedExamples(Source):
             count = min(count, max_batches * size)
 
         def batches(source):
-            together = max(1, _EXAMPLES_TO_SORT // size) * size
-            for first in range(0, count, together):
-                rows = np.arange(first, min(first + together, count))
+            group_size = max(1, _EXAMPLES_TO_SORT // size) * size
+            for first in range(0, count, group_size):
+                rows = np.arange(first, min(first + group_size, count))
                 rows = rows[np.argsort(source.lengths[rows], kind="stable")]
-                fillers = np.full(-len(rows) % size, -1)
-                yield from np.concatenate([fillers, rows]).reshape(-1, size)
+                padding = np.full(-len(rows) % size, -1)
+                yield from np.concatenate([padding, rows]).reshape(-1, size)
 
-        return self._dataset(
-            batches,
-            shard,
-            lambda rows, batch: {
-                **batch,
-                "row": rows.astype(np.int32),
-                "example_weight": (rows >= 0).astype(np.float32),
-            },
-        )
+        return self._dataset(batches, shard, add_rows=True)
 
     def _shuffle(self, first: int, seed: int, size: int) -> np.ndarray:
-        """Returns batches of examples that are sorted together: int [n, size]."""
-        count = _sorted_together(len(self), size) * size
+        """Returns batches of the group that begins at a position: int [n, size]."""
+        count = _batches_to_sort(len(self), size) * size
         epochs, positions = np.divmod(np.arange(first, first + count), len(self))
         rows = np.concatenate(
             [
@@ -309,41 +303,44 @@ class BucketedExamples(Source):
                 for epoch in np.unique(epochs)
             ]
         )
-        # Epochs apart: else the two copies of an example would be neighbours.
+        # Sort within epochs: else both copies of an example would be neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
         return np.random.default_rng([seed, first, 1]).permutation(rows)
 
-    def _padded_length(self, longest: int) -> int:
-        if not self.multiple:
-            return self.longest
-        return min(_round_up(longest, self.multiple), self.longest)
-
-    def _dataset(self, batches, shard, finish) -> tf.data.Dataset:
+    def _dataset(self, batches, shard, add_rows) -> tf.data.Dataset:
         # TensorFlow never releases the function: it must not hold the examples.
         source = weakref.proxy(self)
 
+        def make(rows, length, padding_row=0):
+            batch = source.make(np.where(rows >= 0, rows, padding_row), length)
+            if not add_rows:
+                return batch
+            weight = (rows >= 0).astype(np.float32)
+            return {**batch, "row": rows.astype(np.int32), "example_weight": weight}
+
         def pipeline_batches():
             for rows in batches(source):
-                length = source._padded_length(
-                    int(source.lengths[rows[rows >= 0]].max())
-                )
-                numbers = rows[shard.pipeline * shard.rows :][: shard.rows]
-                # The last one is never a filler.
-                examples = np.where(numbers >= 0, numbers, rows[-1])
-                yield finish(numbers, source.make(examples, length))
+                length = source.longest
+                if source.multiple:
+                    tokens = int(source.lengths[rows[rows >= 0]].max())
+                    length = min(_round_up(tokens, source.multiple), length)
+                part = rows[shard.pipeline * shard.rows :][: shard.rows]
+                # The last row is never padding.
+                yield make(part, length, padding_row=rows[-1])
 
-        def spec(value, longer):
-            sizes = zip(value.shape[1:], longer.shape[1:], strict=True)
-            shape = [size if size == other else None for size, other in sizes]
+        def spec(value, other):
+            sizes = zip(value.shape[1:], other.shape[1:], strict=True)
+            shape = [a if a == b else None for a, b in sizes]
             return tf.TensorSpec([shard.rows, *shape], value.dtype)
 
-        one = np.zeros(1, np.int64)
-        longer = self.longest + 1 if self.multiple else self.longest
-        ends = (finish(one, self.make(one, n)) for n in (self.longest, longer))
+        # Sizes that differ between two lengths are free.
+        row = np.zeros(1, np.int64)
+        lengths = self.longest, self.longest + bool(self.multiple)
+        samples = (make(row, length) for length in lengths)
         dataset = tf.data.Dataset.from_generator(
-            pipeline_batches, output_signature=tf.nest.map_structure(spec, *ends)
+            pipeline_batches, output_signature=tf.nest.map_structure(spec, *samples)
         )
-        return _finish(dataset, shard)
+        return _divide_and_prefetch(dataset, shard)
 
 
 def unshuffle(
@@ -352,20 +349,20 @@ def unshuffle(
     """Puts outputs in the order of a source's examples.
 
     Args:
-        outputs: the numbers of each batch's rows, -1 for fillers, and
-            {name: [B, ...]}. Outputs that come too early wait in memory.
+        outputs: the numbers of each batch's rows, -1 for padding, and
+            {name: [B, ...]}. Outputs wait in memory until all earlier ones are there.
 
     Yields:
-        {name: [...]} of one example after the other.
+        {name: [...]} of each example.
     """
     waiting: dict[int, Mapping[str, np.ndarray]] = {}
-    following = 0
+    next_row = 0
     for rows, values in outputs:
         for i in np.flatnonzero(rows >= 0):
             waiting[int(rows[i])] = {name: value[i] for name, value in values.items()}
-        while following in waiting:
-            yield waiting.pop(following)
-            following += 1
+        while next_row in waiting:
+            yield waiting.pop(next_row)
+            next_row += 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -373,10 +370,10 @@ class InputShard:
     """The rows of each batch that one input pipeline reads, for some replicas.
 
     Attributes:
-        batch_size: rows of all pipelines, B; `pipelines` divides it.
-        pipelines: input pipelines, one on each worker.
-        pipeline: number of this one.
-        replica_batch_size: rows of one replica.
+        batch_size: rows of all pipelines, B; a multiple of `pipelines`.
+        pipelines: number of input pipelines, one on each worker.
+        pipeline: number of this pipeline, from 0.
+        replica_batch_size: rows of one replica; None: all rows of the pipeline.
     """
 
     batch_size: int
@@ -413,8 +410,8 @@ def _part(lines: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
     return lines.shard(shard.pipelines, shard.pipeline)
 
 
-def _sorted_together(examples: int, batch_size: int) -> int:
-    """Returns the number of batches whose examples training sorts together."""
+def _batches_to_sort(examples: int, batch_size: int) -> int:
+    """Returns the number of batches in a group, which training sorts by length."""
     return max(1, min(_BATCHES_TO_SORT, examples // batch_size))
 
 
@@ -430,23 +427,23 @@ def _make_buckets(
     Every pipeline reads all examples and takes its rows of each batch.
     """
     size = shard.batch_size
-    together = _sorted_together(min(len(source), _EXAMPLES_TO_SORT), size)
-    group, skipped = divmod(start // size, together)
-    lines = source._number_lines(seed, group * together * size)
-    lines = lines.batch(together * size, drop_remainder=True)
+    group_size = _batches_to_sort(min(len(source), _EXAMPLES_TO_SORT), size)
+    group, skipped = divmod(start // size, group_size)
+    lines = source._number_lines(seed, group * group_size * size)
+    lines = lines.batch(group_size * size, drop_remainder=True)
     first = next(iter(source.padded))
 
     def shuffle_group(positions, batch):
         lengths = {mask: _ends(batch[mask]) for mask in source.padded}
         tokens = lengths[first]
-        # Epochs apart: else the two copies of an example would be neighbours.
+        # Sort within epochs: else both copies of an example would be neighbours.
         epochs = tf.cast(positions // len(source), tf.int32)
         order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
         order = tf.random.experimental.stateless_shuffle(
-            tf.reshape(order, [together, size]), tf.stack([seed, positions[0]])
+            tf.reshape(order, [group_size, size]), tf.stack([seed, positions[0]])
         )
         rows = tf.data.Dataset.from_tensor_slices(order)
-        return rows.map(_as_written(functools.partial(cut, batch, lengths)))
+        return rows.map(_without_autograph(functools.partial(cut, batch, lengths)))
 
     def cut(group, lengths, rows):
         batch = {name: tf.gather(value, rows) for name, value in group.items()}
@@ -458,9 +455,10 @@ def _make_buckets(
         first_row = shard.pipeline * shard.rows
         return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
-    # The next group is made during training on this one.
+    # The next group is made during training on this group.
     groups = source._parse(lines, seed, calls=1).prefetch(1)
-    return _finish(groups.flat_map(_as_written(shuffle_group)).skip(skipped), shard)
+    batches = groups.flat_map(_without_autograph(shuffle_group)).skip(skipped)
+    return _divide_and_prefetch(batches, shard)
 
 
 def _ends(values: tf.Tensor) -> tf.Tensor:
@@ -469,7 +467,9 @@ def _ends(values: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(tf.where(values > 0, ends, 0), axis=1)
 
 
-def _finish(dataset: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
+def _divide_and_prefetch(
+    dataset: tf.data.Dataset, shard: InputShard
+) -> tf.data.Dataset:
     """Divides batches among replicas, and prefetches a fixed number of them.
 
     The thread that tunes this number can delay the deletion of an iterator by up to a

@@ -1,4 +1,4 @@
-"""Caches arrays in a file, with a key of everything that decides them."""
+"""Caches arrays in a file, with a key of all values that decide them."""
 
 import hashlib
 import json
@@ -25,33 +25,33 @@ def load_or_make(
 ) -> tuple[Arrays, bool]:
     """Returns arrays from a file, or makes them and writes the file.
 
-    A file with another key is made anew.
+    A file with another key is replaced.
 
     Args:
         path: the file, `.npz`.
-        key: everything that decides the arrays, as JSON: settings, fingerprints of
-            files (see `fingerprint`) and of the vocabulary.
+        key: all values that decide the arrays, as JSON: settings, fingerprints of files
+            (see `fingerprint`) and of the vocabulary.
         make: makes the arrays.
 
     Returns:
         The arrays, and whether they come from the file.
 
     Raises:
-        InputError: the file is no cache or damaged, or cannot be written, or what
-            `make` raises.
+        InputError: the file is no cache, is damaged or cannot be written, or `make`
+            raises it.
     """
-    own_key = json.dumps({**key, "version": _VERSION}, sort_keys=True)
+    key_text = json.dumps({**key, "version": _VERSION}, sort_keys=True)
     if path.exists():
-        hint = "a cache of encoded examples; delete it, or give another path"
-        with errors.wrap_read(path, hint), open(path, "rb") as file:
+        expected = "a cache of encoded examples; delete it, or give another path"
+        with errors.wrap_read(path, expected), open(path, "rb") as file:
             stored = np.load(file)
-            if str(stored[_KEY]) == own_key:
+            if str(stored[_KEY]) == key_text:
                 return {name: stored[name] for name in stored if name != _KEY}, True
     arrays = make()
     with errors.wrap_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as output:
-        fields: dict[str, Any] = {_KEY: own_key, **arrays}
+        fields: dict[str, Any] = {_KEY: key_text, **arrays}
         np.savez(output, **fields)
     return arrays, False
 

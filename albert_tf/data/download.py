@@ -1,4 +1,4 @@
-"""Downloads files and archives into folders, which are complete or not there.
+"""Downloads files and archives into folders, which appear when they are complete.
 
 make_folder(home() / "data/glue/CoLA", [Remote(url, sha256)], lambda new: new)
 """
@@ -44,17 +44,16 @@ def home() -> Path:
 def make_folder(
     target: Path, remotes: Sequence[Remote], arrange: Callable[[Path], Path]
 ) -> Path:
-    """Downloads and unpacks files into a folder, unless it is there already.
+    """Downloads and unpacks files into a folder that does not exist.
 
-    One of several processes downloads, and the others wait. A file in its parent
-    with the name of a file to download is used instead.
+    One of several processes downloads, and the others wait. A file of the same name in
+    the parent of the folder replaces a download.
 
     Args:
         target: the folder to make.
-        remotes: plain files to download, or one `.tar.gz` or `.zip`, which is
-            unpacked.
-        arrange: checks and arranges the new folder before it gets its name; returns
-            the folder that gets it, the new one or one inside.
+        remotes: plain files, or one `.tar.gz` or `.zip`, which is unpacked.
+        arrange: checks and arranges the new folder, and returns the folder that becomes
+            `target`: the new one or one in it.
 
     Returns:
         `target`.
@@ -71,9 +70,9 @@ def make_folder(
             shutil.rmtree(work, ignore_errors=True)
             try:
                 new = [_download(remote, work, target.parent) for remote in remotes][-1]
-                whole = arrange(new)
+                folder = arrange(new)
                 with errors.wrap_write(target):
-                    whole.rename(target)
+                    folder.rename(target)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
     return target
@@ -88,7 +87,7 @@ def _download(remote: Remote, work: Path, folder: Path) -> Path:
     with errors.wrap_write(work):
         work.mkdir(exist_ok=True)
     expected = f"a connection, or {remote.name} put into {folder} by hand"
-    # Keras prints its progress to the standard output, which is for answers.
+    # Keras prints its progress to the standard output, which is for results.
     with errors.wrap_read(remote.url, expected), contextlib.redirect_stdout(sys.stderr):
         path = keras.utils.get_file(
             remote.name,

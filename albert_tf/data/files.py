@@ -131,14 +131,14 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path}: cannot be written: {reason}") from error
+        message = errors.summarize(error)
+        raise InputError(f"{path}: cannot be written: {message}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:
-    """Waits until a file is on disk; some disks report only now that they are full."""
+    """Waits until a file is on disk; some full disks report an error only then."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -147,8 +147,8 @@ def flush(path: Path) -> None:
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yields an empty folder whose files move to `folder` when all are written.
 
-    A TF1 checkpoint's data moves before its index, which makes the data readable. The
-    file `checkpoint`, which names the checkpoint, moves last.
+    The data of a TF1 checkpoint moves before its index, which makes the data readable.
+    The file `checkpoint`, which names the checkpoint, moves last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / _temporary_suffix()
@@ -179,7 +179,7 @@ def remove_temporary(folder: Path, name: str = "") -> None:
     """Removes the temporary files of killed processes.
 
     Args:
-        folder: a folder that the caller has locked, or in which it owns these files.
+        folder: a folder that the caller has locked, or whose files it owns.
         name: the prefix of the files' names.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
@@ -192,10 +192,10 @@ def remove_temporary(folder: Path, name: str = "") -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Locks a folder while the block runs, and makes it if it does not exist.
+    """Locks a folder while the block runs, and creates it if it does not exist.
 
-    The system releases the lock when the process ends, even when it is killed. The
-    thread that holds the lock may take it again.
+    The system releases the lock when the process ends or is killed. The thread that
+    holds the lock may lock the folder again.
 
     Args:
         folder: the folder.

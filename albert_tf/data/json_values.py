@@ -1,6 +1,5 @@
 """Reads JSON of users: text to values, and values of an expected type."""
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -20,8 +19,8 @@ _NAMES = {
 _REQUIRED = object()
 # `rows` yields it for a blank line.
 BLANK = object()
-# Whole pairs and other escapes match first, so the last group matches half a pair. The
-# search is fast because all begin with the same character.
+# Complete pairs and other escapes match first, so the last group matches half a pair.
+# The search is fast because all alternatives begin with the same character.
 _ESCAPE = re.compile(
     r"\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..|[^u])|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -57,8 +56,16 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
     Raises:
         JsonError: not JSON, nested too deeply, or a number of too many digits.
     """
-    with _locate_errors(path, line):
+    try:
         return json.loads(_replace_half_pairs(text))
+    except json.JSONDecodeError as error:
+        line += error.lineno - 1
+        problem = f"not JSON: {error.msg} (column {error.colno})"
+    except RecursionError:
+        problem = "not JSON that can be read: nested too deeply"
+    except ValueError:  # Python refuses it, since its time grows with the square
+        problem = "not JSON that can be read: a number of more than 4,300 digits"
+    raise JsonError(path, line, problem)
 
 
 def read_object(path: Any) -> dict[str, Any]:
@@ -82,7 +89,7 @@ def rows(
     object of columns, as pandas' `to_json()` writes it; or one object.
 
     Args:
-        text: the whole file.
+        text: the contents of the file.
         path: the file, for messages.
         header: gets the object that contains the list.
 
@@ -91,7 +98,7 @@ def rows(
         value, `BLANK` for a blank line, or the `JsonError` of a broken one.
 
     Raises:
-        JsonError: one value that is the whole file is broken.
+        JsonError: the file is one value, which is broken.
     """
     first, _, others = text.strip().partition("\n")
     is_line = first.rstrip().endswith(("}", "]"))
@@ -150,22 +157,6 @@ def _replace_half_pairs(text: str) -> str:
     if "\\u" not in text:
         return text
     return _ESCAPE.sub(lambda escape: escape[0] if escape[1] else r"\ufffd", text)
-
-
-@contextlib.contextmanager
-def _locate_errors(path: Any, line: int) -> Iterator[None]:
-    """Turns errors of the parser into `JsonError`, for a text that begins in a line."""
-    try:
-        yield
-    except json.JSONDecodeError as error:
-        problem = f"not JSON: {error.msg} (column {error.colno})"
-        raise JsonError(path, line + error.lineno - 1, problem) from None
-    except RecursionError:
-        problem = "not JSON that can be read: nested too deeply"
-        raise JsonError(path, line, problem) from None
-    except ValueError:  # Python refuses it, since its time grows with the square
-        problem = "not JSON that can be read: a number of more than 4,300 digits"
-        raise JsonError(path, line, problem) from None
 
 
 def get(

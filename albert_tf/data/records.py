@@ -1,7 +1,7 @@
 """Writes and reads TFRecord files of `tf.train.Example`s by one feature spec.
 
-The spec has the features of a record and how many numbers each holds. `encode` and
-`create` write files by it; `check`, `parser` and `dataset` read them by it:
+A spec lists the features of a record and the length of each. `encode` and `create`
+write files with a spec; `check`, `parser` and `dataset` read them with it:
 
     SPEC = {"input_ids": Feature("int", 128), "weights": Feature("float", 20)}
     with create("train.tfrecord") as writer:
@@ -10,7 +10,7 @@ The spec has the features of a record and how many numbers each holds. `encode` 
         ...
 
 Writing needs neither TensorFlow nor protocol buffer objects: worker processes start in
-a fraction of a second and a record costs microseconds.
+a fraction of a second, and a record takes microseconds.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Feature(NamedTuple):
 
     Attributes:
         kind: "int" (stored as int64) or "float" (stored as float32).
-        length: how many numbers every record holds.
+        length: number of values in each record.
     """
 
     kind: Literal["int", "float"]
@@ -72,7 +72,7 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
     Args:
         spec: the features, by name.
-        batch: int or float [B, length] for every feature of the spec, and no other.
+        batch: int or float [B, length] for each feature of the spec, and no other.
 
     Returns:
         B serialised examples.
@@ -92,13 +92,10 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
                 f"expected {(rows, length)}"
             )
         data, ends = (_floats if kind == "float" else _varints)(batch[name])
-        columns.append(_with_headers(name, kind, data, ends))
+        columns.append(_entries(name, kind, data, ends))
     return [
-        _FEATURES + _varint(sum(map(len, parts))) + b"".join(parts)
-        for parts in (
-            [piece for pair in pairs for piece in pair]
-            for pairs in zip(*columns, strict=True)
-        )
+        _FEATURES + _varint(sum(map(len, entries))) + b"".join(entries)
+        for entries in zip(*columns, strict=True)
     ]
 
 
@@ -112,7 +109,7 @@ class Writer:
 
     def __init__(self, file: IO[bytes], compress: bool = False):
         self._file = file
-        # wbits 31 makes a gzip member whose header holds no time: equal bytes each run.
+        # wbits 31 makes a gzip header without a time, so all runs give equal bytes.
         self._gzip = zlib.compressobj(level=1, wbits=31) if compress else None
 
     def write(self, records: Sequence[bytes]) -> None:
@@ -125,7 +122,7 @@ class Writer:
         self._file.write(self._gzip.compress(data) if self._gzip else data)
 
     def finish(self) -> None:
-        """Writes the end of a compressed file; call it once, last."""
+        """Writes the end of a compressed file; the last call."""
         if self._gzip:
             self._file.write(self._gzip.flush())
 
@@ -171,7 +168,7 @@ def parser(
     """Returns a function that parses serialised examples to a batch.
 
     Args:
-        spec: the features, by name; others of a record are ignored.
+        spec: the features, by name; other features of a record are ignored.
         limits: exclusive upper limits of integer features.
 
     Returns:
@@ -195,7 +192,7 @@ def parser(
             for name, value in batch.items()
         }
         if limits:
-            # Without their sign, negative numbers are the highest.
+            # As unsigned numbers, negative numbers are the highest.
             unsigned = [tf.bitcast(batch[name], tf.uint32) for name in limits]
             fit = tf.stack([tf.reduce_max(x) for x in unsigned]) < [*limits.values()]
             ranges = ", ".join(f"{name} 0 to {limits[name] - 1}" for name in limits)
@@ -228,7 +225,7 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
 
 
 def count(path: str) -> int:
-    """Counts the records of a file; skips their content if it is not compressed.
+    """Counts the records of a file; skips the content of uncompressed records.
 
     Raises:
         InputError: the file cannot be read or ends within a record.
@@ -241,7 +238,7 @@ def count(path: str) -> int:
             while header := file.read(_HEADER_BYTES):
                 [length] = struct.unpack("<Q", header[:8])
                 after = file.tell() + length + _FOOTER_BYTES
-                # A seek beyond the end stops there in a compressed file, else nowhere.
+                # A seek stops at the end only in a compressed file.
                 if file.seek(after) < after or after > end:
                     raise EOFError
                 records += 1
@@ -300,7 +297,7 @@ def check(files: Iterable[str], spec: Spec) -> None:
 def locate_error(
     files: Iterable[str], spec: Spec, limits: Limits | None = None
 ) -> None:
-    """Finds the record on which `tf.data` failed, whose error does not name it.
+    """Finds the record on which `tf.data` failed; its error does not name the record.
 
     Args:
         files: TFRecord files.
@@ -314,14 +311,14 @@ def locate_error(
 
     parse = parser(spec, limits)
     for path in files:
-        rest = iter(tf.data.TFRecordDataset(path, compression([path])).batch(1))
+        batches = iter(tf.data.TFRecordDataset(path, compression([path])).batch(1))
         for number in itertools.count(1):
             try:
-                record = next(rest, None)
+                record = next(batches, None)
                 if record is None:
                     break
                 parse(record)
-            # TensorFlow's message quotes the record, which may be no text.
+            # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
             except (tf.errors.OpError, UnicodeDecodeError) as error:
                 raise InputError(
                     f"{path}: record {number}: {errors.summarize(error)}; expected a "
@@ -330,10 +327,10 @@ def locate_error(
 
 
 def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
-    """Returns how files are compressed, by their first bytes.
+    """Returns the compression of files, which their first bytes show.
 
     Returns:
-        The name that `tf.data.TFRecordDataset` takes.
+        The name for `tf.data.TFRecordDataset`.
 
     Raises:
         InputError: a file cannot be read, or some are compressed and some are not.
@@ -369,9 +366,8 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
     """
     rows, length = values.shape
     if values.size == 0 or (values.min() >= 0 and values.max() < 128):
-        return values.astype(np.uint8).tobytes(), [
-            length * (i + 1) for i in range(rows)
-        ]
+        row_ends = [length * (i + 1) for i in range(rows)]
+        return values.astype(np.uint8).tobytes(), row_ends
     flat = values.astype(np.int64, copy=False).ravel().view(np.uint64)
     digits = int(flat.max()).bit_length() // 7 + 1
     sizes = np.ones(flat.size, np.int64)
@@ -382,19 +378,17 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
     starts = ends - sizes
     data[starts] = flat & np.uint64(127)
     for digit in range(1, digits):
-        more = np.flatnonzero(sizes > digit)
-        at = starts[more] + digit
-        data[at] = (flat[more] >> np.uint64(7 * digit)) & np.uint64(127)
+        index = np.flatnonzero(sizes > digit)
+        at = starts[index] + digit
+        data[at] = (flat[index] >> np.uint64(7 * digit)) & np.uint64(127)
         data[at - 1] |= 128
     return data.tobytes(), ends[length - 1 :: length].tolist()
 
 
-def _with_headers(
-    name: str, kind: str, data: bytes, ends: list[int]
-) -> Iterator[tuple[bytes, bytes]]:
+def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[bytes]:
     start = 0
     for end in ends:
-        yield _header(name, kind, end - start), data[start:end]
+        yield _header(name, kind, end - start) + data[start:end]
         start = end
 
 

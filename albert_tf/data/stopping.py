@@ -10,10 +10,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(SystemExit):
-    """A run has stopped as a signal asked; uncaught, it ends with the signal's status.
+    """Ends a run that a signal has asked to stop, with the signal's exit status.
 
     Args:
-        number: the signal's.
+        number: the number of the signal.
     """
 
     def __init__(self, number: int):
@@ -31,7 +31,7 @@ class StopFlag:
     signum: int | None = None
 
     def stop(self) -> NoReturn:
-        """Raises Stopped; for SIGTERM if it was another worker that got a signal."""
+        """Raises Stopped, for SIGTERM if another worker got the signal."""
         raise Stopped(self.signum or signal.SIGTERM)
 
 
@@ -43,20 +43,20 @@ def catch_signals() -> Iterator[StopFlag]:
     main thread can catch signals; in others the flag is never set.
     """
     flag = StopFlag()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    if threading.current_thread() is not threading.main_thread():
-        before.clear()
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
-    def note(number: int, _: object) -> None:
+    def set_flag(number: int, _: object) -> None:
         flag.signum = number
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
+        for caught in handlers:
+            signal.signal(caught, signal.SIG_DFL)
 
-    before = {n: handler for n, handler in before.items() if handler != signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, note)
+    handlers = {n: old for n, old in handlers.items() if old != signal.SIG_IGN}
+    for number in handlers:
+        signal.signal(number, set_flag)
     try:
         yield flag
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler or signal.SIG_DFL)

@@ -4,18 +4,19 @@ r"""Reads tables of text with named columns: TSV, CSV and JSON.
 
 The suffix decides the format:
 
-- `.tsv`, `.txt`: a row a line, cells between tabs, as GLUE has them: no quoting, so a
+- `.tsv`, `.txt`: one row per line, cells between tabs, as in GLUE: no quoting, so a
   quotation mark is text.
-- `.csv`: commas, and double quotes around cells that hold commas, quotes or line ends.
-- `.jsonl`, `.json`: one object a line, whose keys are the columns; or what else
-  `json_values.rows` reads.
+- `.csv`: commas, and double quotes around cells that contain commas, quotes or line
+  ends.
+- `.jsonl`, `.json`: one object per line, whose keys are the columns; or another form
+  that `json_values.rows` reads.
 
-A `Dialect`, Excel's first line `sep=;`, or a header that has all columns only between
-other delimiters decides otherwise.
+A `Dialect`, Excel's first line `sep=;`, or a header with another delimiter overrides
+the suffix.
 
-Lines end with `\n` or `\r\n`, or all of them with `\r`; elsewhere a lone `\r` is a
-character of the text. A line without a character is skipped and counted, except in a
-TSV table of one column: an empty text has no other spelling there (in CSV it is `""`).
+Lines end with `\n` or `\r\n`, or all of them with `\r`; otherwise a lone `\r` is a
+character of the text. An empty line is skipped and counted, except in a TSV table of
+one column, where it is an empty text (in CSV `""` is an empty text).
 
 A broken row is an error that names file and line, or, on request, is skipped and
 reported.
@@ -54,7 +55,7 @@ _MAX_REASONS = 5
 _MAX_NAMES_CHARS = 200
 
 Value = str | tuple[str, ...] | None
-Made = TypeVar("Made")
+Row = TypeVar("Row")
 
 
 class RowError(Exception):
@@ -67,7 +68,7 @@ class Column(NamedTuple):
     Attributes:
         name: its name.
         alternative: another name, which some files use.
-        required: whether every table must have it; otherwise its values are None.
+        required: whether all tables must have it; otherwise missing values are None.
         may_be_empty: whether an empty cell is a value; otherwise the row is broken.
     """
 
@@ -77,15 +78,15 @@ class Column(NamedTuple):
     may_be_empty: bool = False
 
     def find(self, names: Collection[str]) -> str | None:
-        """Returns the name of the column in a table; None if it is not there.
+        """Returns the name of the column in a table; None if the table lacks it.
 
         If no name is equal, one may differ in case or in white space at its ends.
         """
-        own = [name for name in (self.name, self.alternative) if name]
-        for name in own:
+        expected = [name for name in (self.name, self.alternative) if name]
+        for name in expected:
             if name in names:
                 return name
-        forms = [name.strip().casefold() for name in own]
+        forms = [name.strip().casefold() for name in expected]
         matches = [name for name in names if name.strip().casefold() in forms]
         return matches[0] if len(matches) == 1 else None
 
@@ -97,7 +98,7 @@ class Dialect(NamedTuple):
         delimiter: the character between cells of a TSV or CSV table; None: by the
             suffix or the header.
         quoted: whether cells of a TSV table may be in double quotes, too.
-        encoding: used if a file has no byte order mark.
+        encoding: encoding of a file without a byte order mark.
     """
 
     delimiter: str | None = None
@@ -108,7 +109,7 @@ class Dialect(NamedTuple):
 DEFAULT_DIALECT = Dialect()
 
 
-class Table(NamedTuple, Generic[Made]):
+class Table(NamedTuple, Generic[Row]):
     """The rows of a file.
 
     Attributes:
@@ -117,7 +118,7 @@ class Table(NamedTuple, Generic[Made]):
         blank: number of blank lines, which are skipped.
     """
 
-    rows: list[Made]
+    rows: list[Row]
     skipped: list[str]
     blank: int = 0
 
@@ -139,21 +140,21 @@ class Table(NamedTuple, Generic[Made]):
 def read(
     path: str | Path,
     columns: Sequence[Column],
-    make: Callable[[list[Value]], Made],
+    make: Callable[[list[Value]], Row],
     *,
     header: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
     dialect: Dialect = DEFAULT_DIALECT,
     log: Callable[[str], None] = lambda line: None,
-) -> Table[Made]:
+) -> Table[Row]:
     """Reads a table.
 
     Args:
         path: a file of text, see `files.to_utf8`.
         columns: the columns to read.
-        make: converts a row's values, given in the order of `columns`, or raises
-            `RowError`. A value is text; in JSON lines, numbers and booleans are their
-            JSON text, and a list is a tuple.
+        make: converts the values of a row, in the order of `columns`, or raises
+            `RowError`. A value is text. In JSON, a number or boolean becomes its JSON
+            text, and a list becomes a tuple.
         header: names of all columns of a TSV or CSV file that has no header.
         skip_bad_rows: skip broken rows instead of raising.
         dialect: the format of the table.
@@ -161,21 +162,22 @@ def read(
 
     Raises:
         InputError: the file cannot be read, has an unknown format, lacks a column or
-            has it twice, has no (unbroken) row, leaves a quote open, or is JSON lines
-            with a given header; or a row has another number of cells than there are
-            columns, another encoding, is not JSON, lacks a value, or `make` refuses it.
+            has it twice, has no (unbroken) row, leaves a quote open, or is JSON with a
+            given header. A row has another number of cells than the header, another
+            encoding, is not JSON, lacks a value, or `make` rejects it.
     """
-    rows: list[Made] = []
+    reader = _Reader(Path(path), columns, header, dialect, log)
+    rows: list[Row] = []
     skipped: list[str] = []
     blank = 0
-    for line, values in _values(Path(path), columns, header, dialect, log):
+    for line, values in reader.read_rows():
         if values is None:
             blank += 1
             continue
         try:
             if isinstance(values, RowError):
                 raise values
-            _check_filled(columns, values)
+            _check_not_empty(columns, values)
             rows.append(make(values))
         except RowError as problem:
             message = f"{path}:{line}: {problem}"
@@ -194,10 +196,10 @@ def lines(
     r"""Yields the number of each line, from 1 on, and its text.
 
     Args:
-        data: lines that end with `\n`, such as a binary file's. They are read
-            one by one if they are UTF-8; else all at once, see `files.to_utf8`.
+        data: lines that end with `\n`, such as a binary file. UTF-8 is read line by
+            line; other encodings are read completely first, see `files.to_utf8`.
         path: the file, for messages.
-        encoding: used if a file has no byte order mark.
+        encoding: encoding of a file without a byte order mark.
 
     Raises:
         InputError: a line is not of the encoding.
@@ -209,8 +211,8 @@ def lines(
         or b"\r" in first.rstrip(b"\r\n")
         or _FIRST_BYTES & {*first[:2]}
     ):
-        whole = files.to_utf8(first + b"".join(data), path, encoding)
-        first, data = b"", io.BytesIO(whole)
+        converted = files.to_utf8(first + b"".join(data), path, encoding)
+        first, data = b"", io.BytesIO(converted)
     for number, line in enumerate(itertools.chain(filter(None, [first]), data), 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
@@ -222,7 +224,7 @@ def lines(
             ) from None
 
 
-def _check_filled(columns: Sequence[Column], values: list[Value]) -> None:
+def _check_not_empty(columns: Sequence[Column], values: list[Value]) -> None:
     for column, value in zip(columns, values, strict=True):
         empty = isinstance(value, str) and not value.strip()
         if empty and not column.may_be_empty:
@@ -236,88 +238,109 @@ def _check_bytes(text: str) -> None:
         raise RowError(f"bytes of another encoding in {part!r}{files.OTHER_ENCODING}")
 
 
-# A line's number and its values, None for a blank line, or the error of a broken one.
+# The number of a line, and its values, None for a blank line, or the error of a row.
 _NumberedRows = Iterator[tuple[Any, Any]]
 
 
-def _values(
-    path: Path,
-    columns: Sequence[Column],
-    header: Sequence[str] | None,
-    dialect: Dialect,
-    log: Callable[[str], None],
-) -> _NumberedRows:
-    suffix = files.suffix(path)
-    if suffix not in _SUFFIXES:
-        raise InputError(
-            f"{path}: unknown kind of table; expected a name that ends in "
-            f"{', '.join(_SUFFIXES)}"
-        )
-    if suffix in _JSON and header:
-        raise InputError(
-            f"{path}: names its own columns, but these names are given: "
-            f"{_join_names(header)}"
-        )
-    data = files.read_utf8(path, dialect.encoding, "surrogateescape")
-    try:
-        if suffix in _JSON:
-            text = data.decode(errors="surrogateescape")
-            yield from _from_json(text, path, columns)
-        else:
-            usual = "," if suffix == ".csv" else "\t"
-            yield from _from_text(data, path, columns, header, dialect, usual, log)
-    except csv.Error as error:
-        raise InputError(f"{path}: {error}") from error
+class _Reader(NamedTuple):
+    """Reads the rows of one file; see `read` for the fields."""
+
+    path: Path
+    columns: Sequence[Column]
+    header: Sequence[str] | None
+    dialect: Dialect
+    log: Callable[[str], None]
+
+    def read_rows(self) -> _NumberedRows:
+        suffix = files.suffix(self.path)
+        if suffix not in _SUFFIXES:
+            raise InputError(
+                f"{self.path}: unknown kind of table; expected a name that ends in "
+                f"{', '.join(_SUFFIXES)}"
+            )
+        if suffix in _JSON and self.header:
+            raise InputError(
+                f"{self.path}: names its own columns, but these names are given: "
+                f"{_join_names(self.header)}"
+            )
+        data = files.read_utf8(self.path, self.dialect.encoding, "surrogateescape")
+        try:
+            if suffix in _JSON:
+                text = data.decode(errors="surrogateescape")
+                yield from _from_json(text, self.path, self.columns)
+            else:
+                default = "," if suffix == ".csv" else "\t"
+                yield from self._from_text(data, default)
+        except csv.Error as error:
+            raise InputError(f"{self.path}: {error}") from error
+
+    def _from_text(self, data: bytes, default: str) -> _NumberedRows:
+        """Yields the rows of a TSV or CSV table."""
+        quoted = self.dialect.quoted or default == ","
+        delimiter, skipped = self.dialect.delimiter or default, 0
+        if quoted and (line := _SEP.match(data)):  # Excel's
+            delimiter, skipped, data = line[1].decode(), 1, data[line.end() :]
+        stripped = (line.rstrip(b"\r\n") for line in io.BytesIO(data))
+        first = next(filter(None, stripped), b"").decode(errors="surrogateescape")
+        if self.header is None and "\r" in first:
+            raise csv.Error("lines end with \\r alone; expected \\n or \\r\\n")
+        if self.header is None and self.dialect.delimiter is None:
+            delimiter = _delimiter(first, self.columns, delimiter)
+            if delimiter != default:
+                self.log(
+                    f"{self.path}: cells between {delimiter!r}, as its first line has "
+                    f"them"
+                )
+                quoted = quoted or default == "\t"
+        if not quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
+            self.log(
+                f"{self.path}: quotes around cells are read as characters; --quoted "
+                f"takes them away"
+            )
+        rows = _split_unquoted(data, delimiter)
+        if quoted:
+            rows = _split_quoted(data, delimiter, f"{delimiter} " in first)
+        rows = ((number + skipped, cells) for number, cells in rows)
+        yield from self._from_cells(rows, not quoted)
+
+    def _from_cells(self, rows: _NumberedRows, unquoted: bool) -> _NumberedRows:
+        header = self.header
+        if header is None:
+            for line, cells in rows:
+                if cells is not None:
+                    break
+                yield line, None
+            else:
+                return
+            if isinstance(cells, RowError):
+                raise InputError(f"{self.path}:{line}: {cells}")
+            header = cells
+        indices = [_find_index(self.path, column, header) for column in self.columns]
+        width = len(header)
+        for line, cells in rows:
+            if cells is None and unquoted and width == 1:
+                cells = [""]
+            if cells is None or isinstance(cells, RowError):
+                yield line, cells
+            elif len(cells) != width:
+                expected = f"expected {width} ({_join_names(header)})"
+                yield line, RowError(f"{len(cells)} cells; {expected}")
+            else:
+                yield line, [None if i is None else cells[i] for i in indices]
 
 
-def _from_text(
-    data: bytes,
-    path: Path,
-    columns: Sequence[Column],
-    header: Sequence[str] | None,
-    dialect: Dialect,
-    usual: str,
-    log: Callable[[str], None],
-) -> _NumberedRows:
-    """Yields the rows of a TSV or CSV table."""
-    quoted = dialect.quoted or usual == ","
-    delimiter, begin = dialect.delimiter or usual, 0
-    if quoted and (line := _SEP.match(data)):  # Excel's
-        delimiter, begin, data = line[1].decode(), 1, data[line.end() :]
-    given = (line.rstrip(b"\r\n") for line in io.BytesIO(data))
-    first = next(filter(None, given), b"").decode(errors="surrogateescape")
-    if header is None and "\r" in first:
-        raise csv.Error("lines end with \\r alone; expected \\n or \\r\\n")
-    if header is None and dialect.delimiter is None:
-        delimiter = _delimiter(first, columns, delimiter)
-        if delimiter != usual:
-            log(f"{path}: cells between {delimiter!r}, as its first line has them")
-            quoted = quoted or usual == "\t"
-    if not quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
-        log(
-            f"{path}: quotes around cells are read as characters; --quoted takes them "
-            f"away"
-        )
-    rows = _split_unquoted(data, delimiter)
-    if quoted:
-        rows = _split_quoted(data, delimiter, f"{delimiter} " in first)
-    if begin:
-        rows = ((number + begin, cells) for number, cells in rows)
-    yield from _from_cells(rows, path, columns, header, not quoted)
-
-
-def _delimiter(first: str, columns: Sequence[Column], usual: str) -> str:
-    """Returns the only delimiter that finds all columns in a header, or the usual."""
+def _delimiter(first: str, columns: Sequence[Column], default: str) -> str:
+    """Returns the only delimiter that finds all columns in a header, or the default."""
     matches = []
-    for delimiter in dict.fromkeys((usual, *_DELIMITERS)):
+    for delimiter in dict.fromkeys((default, *_DELIMITERS)):
         names = next(csv.reader([first], delimiter=delimiter), [])
         if all(column.find(names) for column in columns if column.required):
             matches.append(delimiter)
-    return matches[0] if len(matches) == 1 else usual
+    return matches[0] if len(matches) == 1 else default
 
 
 def _split_unquoted(data: bytes, delimiter: str) -> _NumberedRows:
-    # Not splitlines, which cuts at characters that texts hold, such as U+2028.
+    # str.splitlines would also divide at characters of texts, such as U+2028.
     for number, line in enumerate(io.BytesIO(data), 1):
         line = line.removesuffix(b"\n").removesuffix(b"\r")
         try:
@@ -353,47 +376,12 @@ def _split_quoted(data: bytes, delimiter: str, skip_space: bool) -> _NumberedRow
             return
         except csv.Error as error:
             if "end of data" in str(error):
-                # The end of the row cannot be known, so it cannot be skipped.
+                # The end of the row is unknown, so the row cannot be skipped.
                 raise csv.Error(
                     f"the quote opened in line {begin} never ends"
                 ) from None
             cells = RowError(f"broken quoting: {error}")
         yield begin, cells
-
-
-def _from_cells(
-    rows: _NumberedRows,
-    path: Path,
-    columns: Sequence[Column],
-    header: Sequence[str] | None,
-    unquoted: bool,
-) -> _NumberedRows:
-    if header is None:
-        for line, cells in rows:
-            if cells is not None:
-                break
-            yield line, None
-        else:
-            return
-        if isinstance(cells, RowError):
-            raise InputError(f"{path}:{line}: {cells}")
-        header = cells
-    indices = [_find_index(path, column, header) for column in columns]
-    width = len(header)
-    for line, cells in rows:
-        if cells is None and unquoted and width == 1:
-            cells = [""]
-        if cells is None or isinstance(cells, RowError):
-            yield line, cells
-        elif len(cells) != width:
-            yield (
-                line,
-                RowError(
-                    f"{len(cells)} cells; expected {width} ({_join_names(header)})"
-                ),
-            )
-        else:
-            yield line, [None if index is None else cells[index] for index in indices]
 
 
 def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None:
@@ -414,15 +402,14 @@ def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _NumberedRow
         try:
             if isinstance(row, json_values.JsonError):
                 raise RowError(row.problem)
-            yield number, None if row is json_values.BLANK else _cells(row, columns)
+            if row is json_values.BLANK:
+                yield number, None
+            elif isinstance(row, dict):
+                yield number, [_get_value(row, column) for column in columns]
+            else:
+                raise RowError(f"not a JSON object but {errors.quote(row)}")
         except RowError as problem:
             yield number, problem
-
-
-def _cells(row: Any, columns: Sequence[Column]) -> list[Value]:
-    if not isinstance(row, dict):
-        raise RowError(f"not a JSON object but {errors.quote(row)}")
-    return [_get_value(row, column) for column in columns]
 
 
 def _get_value(row: dict[str, Any], column: Column) -> Value:
