@@ -147,13 +147,13 @@ def dask(tmp_path):
     """Starts a Dask scheduler and two workers; returns its file and the processes."""
     pytest.importorskip("distributed")
     scheduler = tmp_path / "scheduler.json"
-    place = ["--scheduler-file", str(scheduler), "--no-dashboard"]
-    worker = ["worker", *place, "--no-nanny", "--nthreads=1"]
+    options = ["--scheduler-file", str(scheduler), "--no-dashboard"]
+    worker = ["worker", *options, "--no-nanny", "--nthreads=1"]
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "dask", *arguments], stderr=subprocess.DEVNULL
         )
-        for arguments in (["scheduler", "--host=127.0.0.1", *place], worker, worker)
+        for arguments in (["scheduler", "--host=127.0.0.1", *options], worker, worker)
     ]
     yield scheduler, processes[1:]
     for process in processes[::-1]:

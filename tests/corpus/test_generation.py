@@ -83,7 +83,7 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
         if not lines.strip() or not documents:
             documents.append([])
         documents[-1] += tokenizer.encode(lines)
-    joined = [spell(ids) for ids in documents]
+    texts = [spell(ids) for ids in documents]
     homes_of: dict[str, set[int]] = {}
     for name in ("x.tfrecord", "x.eval.tfrecord"):
         batch = read(folder, [name], masked_lm_prob=0.0)
@@ -98,7 +98,7 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
             first, second = map(spell, halves[::-1] if label else halves)
             homes = [
                 i
-                for i, document in enumerate(joined)
+                for i, document in enumerate(texts)
                 if first in document
                 and document.find(second, document.find(first) + len(first) - 1) >= 0
             ]
@@ -202,9 +202,9 @@ def test_instances_of_one_shard_are_shuffled(make):
     folder = make(dupe_factor=1, **changes)
     tokenizer = tokenization.load(SMALL_MODEL)
     corpus_ids = tokenizer.encode_batch((DATA / "docs200.txt").read_text().split("\n"))
-    joined = spell(id for ids in corpus_ids for id in ids)
+    text = spell(id for ids in corpus_ids for id in ids)
     places = [
-        joined.find(spell(ids[1 : ids.index(3)]))
+        text.find(spell(ids[1 : ids.index(3)]))
         for ids in read(folder, **changes)["input_ids"].tolist()
     ]
     assert min(places) >= 0

@@ -45,7 +45,7 @@ def test_spaces_part_the_words_of_segmented_text(tmp_path, kind):
     )
     corpus.generate(config, io.StringIO())
     tokenizer = tokenization.load(**vocabulary_file)
-    found = ""
+    decoded = ""
     for batch in records.dataset(config.output_file, shards.spec(config), batch_size=9):
         for ids, mask, begins in zip(
             *(batch[k].numpy() for k in ("input_ids", "input_mask", "token_boundary")),
@@ -55,5 +55,5 @@ def test_spaces_part_the_words_of_segmented_text(tmp_path, kind):
             for id, begin in zip(ids[mask == 1], begins[mask == 1], strict=True):
                 if id not in (tokenizer.cls_id, tokenizer.sep_id):
                     piece = tokenizer.id_to_piece(int(id)).strip("▁")
-                    found += " " * int(begin) + piece.replace("[UNK]", "。")
-    assert sorted(found.split()) == sorted(text.split())  # records are shuffled
+                    decoded += " " * int(begin) + piece.replace("[UNK]", "。")
+    assert sorted(decoded.split()) == sorted(text.split())  # records are shuffled

@@ -492,8 +492,8 @@ def test_batches_of_like_length_are_masked_and_resumed_alike(file):
     )
 
     def read(start, number):
-        found = source.training(batches.InputShard(8), seed=3, start=start)
-        return list(found.take(number).as_numpy_iterator())
+        dataset = source.training(batches.InputShard(8), seed=3, start=start)
+        return list(dataset.take(number).as_numpy_iterator())
 
     whole = read(0, 60)
     for batch in whole:

@@ -103,14 +103,14 @@ def test_the_release_pairs_a_single_segment_with_another_document():
 def test_next_sentence_takes_b_elsewhere_half_the_time_and_comes_back_for_the_rest():
     packed = text([6, 7, 8, 3, 4], [11, 12])
     drawn = draws(packed, settings(objective="nsp"))
-    own = drawn[drawn[:, pairs.A_BEGIN] < 28]
-    random = own[own[:, pairs.LABEL] == 1]
-    true = own[own[:, pairs.LABEL] == 0]
+    selected = drawn[drawn[:, pairs.A_BEGIN] < 28]
+    random = selected[selected[:, pairs.LABEL] == 1]
+    true = selected[selected[:, pairs.LABEL] == 0]
     assert (random[:, pairs.B_BEGIN] >= 28).all()
     assert (true[:, pairs.A_END] <= true[:, pairs.B_BEGIN]).all()
     assert (true[:, pairs.B_END] <= 28).all()
     # After a random B, the next A begins where that B would have begun.
-    assert {0, 6, 13, 21, 24} <= set(own[:, pairs.A_BEGIN].tolist())
+    assert {0, 6, 13, 21, 24} <= set(selected[:, pairs.A_BEGIN].tolist())
     released = settings(random_next_sentence=True)
     np.testing.assert_array_equal(draws(packed, released), drawn)
 
@@ -126,8 +126,8 @@ def test_targets_are_drawn_anew_for_each_pair_but_once_for_a_document_in_the_rel
     assert len(set(lengths(short, 0).tolist())) > 5
     released = settings(short_seq_prob=1.0, released_behaviour=True)
     assert {len(set(lengths(released, seed).tolist())) for seed in range(9)} == {1}
-    every = np.concatenate([lengths(short, seed) for seed in range(99)])
-    assert (every.min(), every.max()) == (2, 20)
+    all_lengths = np.concatenate([lengths(short, seed) for seed in range(99)])
+    assert (all_lengths.min(), all_lengths.max()) == (2, 20)
     assert set(lengths(settings(), 0).tolist()) == {20}
 
 

@@ -80,8 +80,8 @@ def source(request, make_records, padded):
 
 
 def numbers(dataset, count=None):
-    found = dataset if count is None else dataset.take(count)
-    return [batch["number"].numpy()[:, 0].tolist() for batch in found]
+    result = dataset if count is None else dataset.take(count)
+    return [batch["number"].numpy()[:, 0].tolist() for batch in result]
 
 
 def flat(lists):
@@ -111,8 +111,8 @@ def test_errors_of_tensorflow_are_one_line(kind, hint, make_records):
 
 def test_every_epoch_has_every_example_once_in_another_order(make_records):
     for source, size in ((make_records(), 23), (by_length(LENGTHS), 13)):
-        found = flat(numbers(source.training(batches.InputShard(1), seed=3), 2 * size))
-        first, second = found[:size], found[size:]
+        result = flat(numbers(source.training(batches.InputShard(1), seed=3), 2 * size))
+        first, second = result[:size], result[size:]
         assert sorted(first) == sorted(second) == list(range(size))
         assert first != second and first != sorted(first)
 
@@ -147,8 +147,8 @@ def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
     for step, batch in enumerate(whole):
         of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
         for name, value in batch.items():
-            joined = np.concatenate([part[name].numpy() for part in of_step])
-            np.testing.assert_array_equal(joined, value.numpy())
+            combined = np.concatenate([part[name].numpy() for part in of_step])
+            np.testing.assert_array_equal(combined, value.numpy())
 
 
 def test_prepared_examples_resume_with_the_same_draws(make_records):
@@ -162,8 +162,8 @@ def test_prepared_examples_resume_with_the_same_draws(make_records):
 
     def read(start, count, seed=3):
         shard = batches.InputShard(8, replica_batch_size=4)
-        found = make_records(draw).training(shard, seed=seed, start=start)
-        return np.stack([batch["x"].numpy() for batch in found.take(count)])
+        result = make_records(draw).training(shard, seed=seed, start=start)
+        return np.stack([batch["x"].numpy() for batch in result.take(count)])
 
     # 64 batches of 8 are prepared together.
     whole = read(0, 150)
@@ -175,10 +175,10 @@ def test_prepared_examples_resume_with_the_same_draws(make_records):
 
 def test_records_of_like_length_make_a_batch_without_their_padding(padded):
     source, lengths = padded
-    found = list(source.training(batches.InputShard(4), seed=3).take(26))
-    rows = flat([batch["number"].numpy()[:, 0].tolist() for batch in found])
+    result = list(source.training(batches.InputShard(4), seed=3).take(26))
+    rows = flat([batch["number"].numpy()[:, 0].tolist() for batch in result])
     assert len(set(rows)) == 104
-    for batch in found:
+    for batch in result:
         longest = lengths[batch["number"].numpy()[:, 0]].max()
         assert batch["mask"].shape[1] == min(30, -(-longest // 8) * 8)
         assert batch["ids"].shape == batch["mask"].shape
@@ -186,28 +186,28 @@ def test_records_of_like_length_make_a_batch_without_their_padding(padded):
             n * (n + 1) // 2 for n in lengths[batch["number"].numpy()[:, 0]]
         ]
         assert batch["slots"].shape[1] == min(10, -(-max(1, longest // 3) // 8) * 8)
-    sizes = [batch["mask"].shape[1] for batch in found]
+    sizes = [batch["mask"].shape[1] for batch in result]
     assert sizes != sorted(sizes)  # the batches are shuffled
     plain = dataclasses.replace(source, padded={}).training(
         batches.InputShard(4), seed=3
     )
     filled = [
-        [b["mask"].numpy().mean() for b in set_] for set_ in (found, plain.take(26))
+        [b["mask"].numpy().mean() for b in set_] for set_ in (result, plain.take(26))
     ]
     assert np.mean(filled[0]) > 1.4 * np.mean(filled[1])
 
 
 def test_evaluation_reads_everything_once_and_fills_up(make_records):
-    found = list(make_records().evaluation(batches.InputShard(5)))
-    read = flat(batch["number"].numpy()[:, 0].tolist() for batch in found)
-    weights = flat(batch["example_weight"].numpy().tolist() for batch in found)
+    result = list(make_records().evaluation(batches.InputShard(5)))
+    read = flat(batch["number"].numpy()[:, 0].tolist() for batch in result)
+    weights = flat(batch["example_weight"].numpy().tolist() for batch in result)
     assert sorted(read[:23]) == list(range(23)) and len(read) == 25
     assert weights == [1.0] * 23 + [0.0] * 2
 
 
 def test_evaluation_stops_after_some_batches(make_records):
-    found = list(make_records().evaluation(batches.InputShard(5), max_batches=2))
-    assert [batch["example_weight"].numpy().tolist() for batch in found] == [
+    result = list(make_records().evaluation(batches.InputShard(5), max_batches=2))
+    assert [batch["example_weight"].numpy().tolist() for batch in result] == [
         [1.0] * 5
     ] * 2
 
@@ -230,12 +230,14 @@ def test_evaluation_is_shared_between_pipelines(make_records):
 
 def test_batches_of_like_length_are_padded_to_a_multiple():
     lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
-    found = list(by_length(lengths, 4).training(batches.InputShard(4), seed=3).take(24))
-    widths = [batch["ids"].shape[-1] for batch in found]
+    result = list(
+        by_length(lengths, 4).training(batches.InputShard(4), seed=3).take(24)
+    )
+    widths = [batch["ids"].shape[-1] for batch in result]
     assert sorted(set(widths)) == [4, 8, 11]
     assert widths.count(11) == 12
     assert widths != sorted(widths)
-    assert all(b["ids"].shape == (4, 2, n) for b, n in zip(found, widths, strict=True))
+    assert all(b["ids"].shape == (4, 2, n) for b, n in zip(result, widths, strict=True))
 
 
 def test_fewer_examples_than_a_batch_are_repeated():
@@ -251,8 +253,8 @@ def test_evaluation_by_length_comes_back_in_order(monkeypatch):
     weights = np.concatenate([batch["example_weight"] for batch in read])
     np.testing.assert_array_equal(weights, rows >= 0)
     assert list(rows[:3]) != [0, 1, 2]
-    found = ((b["row"].numpy(), {"n": b["number"].numpy()[:, 0]}) for b in read)
-    assert [value["n"] for value in batches.unshuffle(found)] == list(range(13))
+    result = ((b["row"].numpy(), {"n": b["number"].numpy()[:, 0]}) for b in read)
+    assert [value["n"] for value in batches.unshuffle(result)] == list(range(13))
 
 
 def test_evaluation_by_length_stops_after_some_batches():

@@ -18,10 +18,10 @@ def never():
 
 def test_arrays_are_made_once(tmp_path):
     path = tmp_path / "deep" / "train.npz"
-    made, found = cache.load_or_make(path, {"length": 5}, arrays)
-    assert not found
-    again, found = cache.load_or_make(path, {"length": 5}, never)
-    assert found
+    made, is_cached = cache.load_or_make(path, {"length": 5}, arrays)
+    assert not is_cached
+    again, is_cached = cache.load_or_make(path, {"length": 5}, never)
+    assert is_cached
     assert again.keys() == made.keys()
     np.testing.assert_array_equal(again["ids"], np.arange(7))
     assert again["ids"].dtype == np.int32
@@ -31,10 +31,10 @@ def test_another_setting_makes_them_anew(tmp_path):
     path = tmp_path / "train.npz"
     cache.load_or_make(path, {"length": 5, "task": "cola"}, arrays)
     changed = {"ids": np.zeros(2, np.int32)}
-    made, found = cache.load_or_make(
+    made, is_cached = cache.load_or_make(
         path, {"length": 6, "task": "cola"}, lambda: changed
     )
-    assert not found and made["ids"].shape == (2,)
+    assert not is_cached and made["ids"].shape == (2,)
     assert cache.load_or_make(path, {"task": "cola", "length": 6}, never)[1]
 
 

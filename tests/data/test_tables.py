@@ -156,8 +156,8 @@ def test_tables_as_others_write_them(write, name, contents, dialect, encoding):
     data = contents.encode("utf-8" if encoding == "gz" else encoding)
     data = gzip.compress(data) if encoding == "gz" else data
     named = {"encoding": "cp1252"} if encoding == "cp1252" else {}
-    found = rows(write(name, data), dialect=Dialect(**dialect, **named))
-    assert found == RED
+    actual = rows(write(name, data), dialect=Dialect(**dialect, **named))
+    assert actual == RED
 
 
 def test_a_gzip_file_that_ends_early_is_refused(write):

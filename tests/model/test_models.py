@@ -512,11 +512,11 @@ def test_logits_of_masked_positions(sentence_head, tiny, tokens, last_lengths, a
     batch = {**tokens(), "masked_lm_positions": ops.convert_to_tensor([[5, 2], [3, 0]])}
     expected = model(batch)
     lengths = last_lengths(model)
-    found = model.logits(batch)
+    actual = model.logits(batch)
     assert lengths == [7, 7, 3]
-    assert set(found) == {"mlm_logits", "sop_logits"} & set(expected)
-    assert ("sop_logits" in found) == sentence_head
-    for name, logits in found.items():
+    assert set(actual) == {"mlm_logits", "sop_logits"} & set(expected)
+    assert ("sop_logits" in actual) == sentence_head
+    for name, logits in actual.items():
         np.testing.assert_allclose(
             arrays(logits), arrays(expected[name]), atol=BOUND, err_msg=name
         )
@@ -770,9 +770,9 @@ def test_choices_without_tokens_have_no_probability(tiny, tokens, arrays):
     three = {key: np.stack([x, x[:, ::-1], x], 1) for key, x in rows.items()}
     two = {key: x[:, :2] for key, x in three.items()}
     three["input_mask"] = three["input_mask"] * np.array([1, 1, 0], "int32")[:, None]
-    found, expected = (arrays(ops.softmax(model(x)["logits"])) for x in (three, two))
-    np.testing.assert_allclose(found[:, :2], expected, atol=1e-6)
-    assert (found[:, 2] == 0).all()
+    actual, expected = (arrays(ops.softmax(model(x)["logits"])) for x in (three, two))
+    np.testing.assert_allclose(actual[:, :2], expected, atol=1e-6)
+    assert (actual[:, 2] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -828,6 +828,6 @@ def test_every_dropout_changes_the_outputs_in_its_own_way(name, drops, arrays):
         return np.concatenate([x.ravel() for x in keras.tree.flatten(outputs)])
 
     outputs_without(None)
-    found = [outputs_without(site) for site in (None, *range(len(drops)))]
-    for one, other in itertools.combinations(found, 2):
+    results = [outputs_without(site) for site in (None, *range(len(drops)))]
+    for one, other in itertools.combinations(results, 2):
         assert np.abs(one - other).max() > 1e-6
