@@ -260,7 +260,7 @@ class CorpusSettings(MaskingSettings):
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
         values["max_predictions_per_seq"] = self.max_predictions
         values["word_rule"] = self.word_start_rule
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return values
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
@@ -270,9 +270,7 @@ class CorpusSettings(MaskingSettings):
             InputError: a value is out of range.
             TypeError: a setting is unknown.
         """
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
-        }
+        values = dict(settings)
         # 0 stands for records that are not masked, and is not a value of the flag.
         values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
         # The base names of files in two folders may be the same.

@@ -23,8 +23,9 @@ from albert_tf.corpus.config import CorpusSettings
 # Each use of random numbers has its own 2^32 numbers of a seed's sequence. Spans are
 # taken twice with `do_permutation`.
 _SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
-# A word's key consists of its random rank, the random length of its span, and its
-# number in the row, from the highest to the lowest bit. The last two have this many.
+# The key of a word consists of its random rank, the random length of its span, and its
+# number in the row, from the highest to the lowest bit. The length and the number have
+# this many bits.
 _BITS = 16
 _NUMBER = (1 << _BITS) - 1
 FEATURES = {

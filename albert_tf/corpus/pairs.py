@@ -37,7 +37,7 @@ class Document(NamedTuple):
 
 
 class Text:
-    """Tokenized documents, packed: two bytes a token if the vocabulary allows.
+    """Tokenized documents, with two bytes per token if the vocabulary allows it.
 
     Args:
         vocab_size: larger than all token ids.

@@ -282,16 +282,13 @@ def check(files: Iterable[str], spec: Spec) -> None:
                     f"{path}: no feature {name!r}; the records hold {sorted(features)}"
                 )
             actual = features[name]
+            problem = ""
             if actual.kind != kind:
-                raise InputError(
-                    f"{path}: feature {name!r} holds {actual.kind} values, expected "
-                    f"{kind}"
-                )
-            if actual.length != length:
-                raise InputError(
-                    f"{path}: feature {name!r} has {actual.length} values, expected "
-                    f"{length}"
-                )
+                problem = f"holds {actual.kind} values, expected {kind}"
+            elif actual.length != length:
+                problem = f"has {actual.length} values, expected {length}"
+            if problem:
+                raise InputError(f"{path}: feature {name!r} {problem}")
 
 
 def locate_error(

@@ -168,8 +168,8 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 def fused_attention(query, key, value, mask_scores):
     """Computes `scaled_dot_product_attention` without dropout with Keras's attention.
 
-    On JAX and a GPU, in 16 bits, that is cuDNN's (Dao et al. 2022), which writes no
-    probabilities to memory. It needs even numbers of positions.
+    On JAX, with a GPU and 16 bits, Keras calls cuDNN's attention (Dao et al. 2022),
+    which writes no probabilities to memory. It needs even numbers of positions.
     """
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     positions = query.shape[1], key.shape[1]
@@ -181,7 +181,7 @@ def fused_attention(query, key, value, mask_scores):
 def embedding_lookup(table, ids):
     """Looks up rows of a table, with a dense gradient.
 
-    TensorFlow's own gradient is a list of rows with repetitions, and the norm of that
+    TensorFlow's gradient is a list of rows with repetitions, and the norm of that
     list is not the norm of the gradient. **As released:** clipping used the norm of the
     list on CPU and GPU, and the true norm on TPU; here it is the true norm everywhere.
 

@@ -187,8 +187,8 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             learning_rate: float32 [].
             scale: float32 [], the factor of gradient clipping.
         """
-        # Each product and sum reads the whole variable, so scalars are multiplied
-        # first. The square is also that of the norm: a graph computes it once.
+        # Each product and sum reads the complete variable, so scalars are multiplied
+        # first. The norm needs the same square, which a graph computes only once.
         rate, scale = (ops.cast(x, variable.dtype) for x in (learning_rate, scale))
         gradient = ops.cast(gradient, variable.dtype)
         slots = self.slots(variable)
