@@ -284,7 +284,7 @@ def tokenize(
     """
     rule = config.word_start_rule
     starts = word_starts(tokenizer, rule)
-    encode = tokenizer.encode_batch
+    encode: _Encode = tokenizer.encode_batch
     if rule == "released":
         encode = tokenizer.encode_batch_as_released
     elif rule == "spaces":

@@ -126,35 +126,176 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     Raises:
         InputError: the text cannot be used or read; see `documents.read`.
     """
-    counts: Counter = Counter()
+    shard = Shard(config, plan)
     blocks: list[Block] = []
-    tokenizer = load_tokenizer(config)
-    rng = np.random.default_rng([config.random_seed, _SHARDS[plan.subset], plan.number])
-    starts = documents.word_starts(tokenizer, config.word_start_rule)
-    duplicates = config.dupe_factor if plan.subset == "train" else 1
-    file_count = len(config.record_files(plan.subset))
-    ends = np.zeros(1, np.int64)
+    end = 0
     with files.create(record_file(path)) as file:
-        for text in _texts(plan, config, tokenizer, counts):
-            instances = text.bounds[-1] // config.max_num_tokens
-            instances += len(text.documents)
-            per_round = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
-            for first in range(0, duplicates, per_round):
-                drawn = np.concatenate(
-                    [
-                        pairs.pair(text, config, starts, rng, counts)
-                        for _ in range(min(per_round, duplicates - first))
-                    ]
-                )
-                drawn = drawn[rng.permutation(len(drawn))]
-                sizes = [ends[-1]]
-                for batch in _records(text, drawn, config, tokenizer, rng, counts):
+        for text in shard.read_texts():
+            for drawn in shard.draw_rounds(text):
+                sizes = [end]
+                for batch in shard.encode(text, drawn):
                     frames = list(map(records.frame, batch))
                     file.write(b"".join(frames))
                     sizes += map(len, frames)
-                ends = np.cumsum(sizes)
-                blocks += _blocks(ends, file_count, config, rng)
-    files.write_json(path, {"counts": counts, "blocks": blocks})
+                ends = np.cumsum(sizes).tolist()
+                end = ends[-1]
+                blocks += shard.divide(ends)
+    files.write_json(path, {"counts": shard.counts, "blocks": blocks})
+
+
+class Shard:
+    """Reads the documents of one shard and makes its records, see `make_shard`.
+
+    Args:
+        config: the run's settings.
+        plan: the shard's plan.
+
+    Attributes:
+        counts: the counters of the shard.
+    """
+
+    def __init__(self, config: CorpusSettings, plan: ShardPlan):
+        self.counts: Counter = Counter()
+        self._config = config
+        self._plan = plan
+        self._tokenizer = load_tokenizer(config)
+        self._starts = documents.word_starts(self._tokenizer, config.word_start_rule)
+        seed = [config.random_seed, _SHARDS[plan.subset], plan.number]
+        self._rng = np.random.default_rng(seed)
+
+    def read_texts(self) -> Iterator[pairs.Text]:
+        """Yields the documents in packs of at least two, unless there is only one.
+
+        A second segment may need another document.
+        """
+        subset, tokenizer = self._plan.subset, self._tokenizer
+        text, pending = pairs.Text(2 * tokenizer.vocab_size), list[list[list[int]]]()
+        lines = self._read_documents()
+        # Unknown tokens have [MASK]'s id in the word start rule "released". In the rule
+        # "spaces", an unknown token that continues a word has an id of `vocab_size`
+        # more.
+        unknown = {tokenizer.unk_id, tokenizer.mask_id}
+        unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
+        for segments in documents.tokenize(lines, self._config, tokenizer, self.counts):
+            self.counts[f"{subset}_documents"] += 1
+            self.counts[f"{subset}_tokens"] += sum(map(len, segments))
+            self.counts[f"{subset}_unknown_tokens"] += sum(
+                ids.count(id) for ids in segments for id in unknown
+            )
+            pending.append(segments)
+            is_full = text.bounds[-1] >= TEXT_TOKENS
+            if is_full and len(pending) < 2:
+                continue
+            if is_full:
+                yield text
+                text = pairs.Text(2 * tokenizer.vocab_size)
+            for document in pending:
+                text.add(document)
+            pending.clear()
+        for document in pending:
+            text.add(document)
+        if text.documents:
+            yield text
+
+    def _read_documents(self) -> Iterator[list[str]]:
+        """Reads the documents of the shard's subset, and skips the others."""
+        config, subset = self._config, self._plan.subset
+        # Both subsets read all text; only one counts it.
+        counts = self.counts if subset == "train" else Counter()
+        for number, part in self._plan.ranges:
+            rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
+            texts = documents.read(part, config.decode_errors, counts, config.encoding)
+            for lines in texts:
+                # Draw for each document: the choice must not depend on its text.
+                is_held_out = rng.random() < config.eval_fraction
+                if is_held_out == (subset == "eval"):
+                    yield lines
+
+    def draw_rounds(self, text: pairs.Text) -> Iterator[np.ndarray]:
+        """Draws the pairs of all duplicates, in rounds: int [I, 5], shuffled."""
+        config, rng = self._config, self._rng
+        duplicates = config.dupe_factor if self._plan.subset == "train" else 1
+        instances = text.bounds[-1] // config.max_num_tokens + len(text.documents)
+        per_round = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
+        for first in range(0, duplicates, per_round):
+            drawn = np.concatenate(
+                [
+                    pairs.pair(text, config, self._starts, rng, self.counts)
+                    for _ in range(min(per_round, duplicates - first))
+                ]
+            )
+            yield drawn[rng.permutation(len(drawn))]
+
+    def divide(self, ends: list[int]) -> Iterator[Block]:
+        """Divides the shuffled records of a round evenly among the output files.
+
+        Args:
+            ends: the offset of each record in the file, and the end of the last one.
+        """
+        file_count = len(self._config.record_files(self._plan.subset))
+        count = len(ends) - 1
+        tokens = count * self._config.max_seq_length
+        blocks = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
+        first = int(self._rng.integers(file_count))
+        for i in range(blocks):
+            begin, end = i * count // blocks, (i + 1) * count // blocks
+            if begin < end:
+                offset = ends[begin]
+                file = (first + i) % file_count
+                yield Block(file, end - begin, offset, ends[end] - offset)
+
+    def encode(self, text: pairs.Text, drawn: np.ndarray) -> Iterator[list[bytes]]:
+        """Masks and serialises pairs in their order, a few hundred at a time."""
+        config, tokenizer = self._config, self._tokenizer
+        rows = max(1, _BATCH_TOKENS // config.max_seq_length)
+        rules = masking.Rules.build(
+            config, tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
+        )
+        for i in range(0, len(drawn), rows):
+            batch = self._assemble(text.tokens, drawn[i : i + rows])
+            if config.masked_lm_prob:
+                count = len(batch["input_ids"])
+                seeds = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
+                masking.mask(batch, rules, seeds, self.counts)
+            yield records.encode(spec(config), batch)
+
+    def _assemble(self, tokens: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
+        config, tokenizer = self._config, self._tokenizer
+        B, T = len(drawn), config.max_seq_length
+        ids = np.full((B, T), tokenizer.pad_id, np.int32)
+        for row, (a_begin, a_end, b_begin, b_end, _) in zip(
+            ids, drawn.tolist(), strict=True
+        ):
+            b = a_end - a_begin + 2
+            row[1 : b - 1] = tokens[a_begin:a_end]
+            row[b : b + b_end - b_begin] = tokens[b_begin:b_end]
+        first_sep = drawn[:, pairs.A_END] - drawn[:, pairs.A_BEGIN] + 1
+        last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
+        rows, column = np.arange(B), np.arange(T)
+        special = np.zeros((B, T), bool)
+        special[:, 0] = special[rows, first_sep] = special[rows, last_sep] = True
+        ids[:, 0] = tokenizer.cls_id
+        ids[rows, first_sep] = ids[rows, last_sep] = tokenizer.sep_id
+        input_mask = column <= last_sep[:, None]
+        boundary = self._starts(ids)
+        if config.word_start_rule == "released":
+            # See `Tokenizer.encode_batch_as_released`.
+            ids[ids == tokenizer.mask_id] = tokenizer.unk_id
+        ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # continued words
+        if not config.released_behaviour:
+            # A word never spans [SEP]: the token after it begins a word.
+            boundary[:, 1] = boundary[rows, first_sep + 1] = True
+        self.counts["instances"] += B
+        self.counts["instances_with_label_1"] += int(drawn[:, pairs.LABEL].sum())
+        self.counts["instance_tokens"] += int(last_sep.sum()) + B
+        return {
+            "input_ids": ids,
+            "input_mask": input_mask,
+            "segment_ids": input_mask & (column > first_sep[:, None]),
+            "token_boundary": boundary & input_mask | special,
+            "next_sentence_labels": drawn[:, pairs.LABEL :],
+        }
 
 
 def merge(
@@ -194,103 +335,6 @@ def merge(
     files.write_json(path, {})
 
 
-def _texts(
-    plan: ShardPlan, config: CorpusSettings, tokenizer: Tokenizer, counts: Counter
-) -> Iterator[pairs.Text]:
-    """Yields a shard's documents in packs of at least two, unless there is only one.
-
-    A second segment may need another document.
-    """
-    text, pending = pairs.Text(2 * tokenizer.vocab_size), list[list[list[int]]]()
-    lines = _documents(plan, config, counts)
-    # Unknown tokens have [MASK]'s id in the word start rule "released". In the rule
-    # "spaces", an unknown token that continues a word has an id of `vocab_size` more.
-    unknown = {tokenizer.unk_id, tokenizer.mask_id}
-    unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
-    for segments in documents.tokenize(lines, config, tokenizer, counts):
-        counts[f"{plan.subset}_documents"] += 1
-        counts[f"{plan.subset}_tokens"] += sum(map(len, segments))
-        counts[f"{plan.subset}_unknown_tokens"] += sum(
-            ids.count(id) for ids in segments for id in unknown
-        )
-        pending.append(segments)
-        is_full = text.bounds[-1] >= TEXT_TOKENS
-        if is_full and len(pending) < 2:
-            continue
-        if is_full:
-            yield text
-            text = pairs.Text(2 * tokenizer.vocab_size)
-        for document in pending:
-            text.add(document)
-        pending.clear()
-    for document in pending:
-        text.add(document)
-    if text.documents:
-        yield text
-
-
-def _documents(
-    plan: ShardPlan, config: CorpusSettings, counts: Counter
-) -> Iterator[list[str]]:
-    """Reads the documents of the shard's subset, and skips the others."""
-    # Both subsets read all text; only one counts it.
-    counts = counts if plan.subset == "train" else Counter()
-    for number, part in plan.ranges:
-        rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
-        texts = documents.read(part, config.decode_errors, counts, config.encoding)
-        for lines in texts:
-            # Draw for each document, so that the choice does not depend on its text.
-            is_held_out = rng.random() < config.eval_fraction
-            if is_held_out == (plan.subset == "eval"):
-                yield lines
-
-
-def _blocks(
-    ends: np.ndarray, file_count: int, config: CorpusSettings, rng: np.random.Generator
-) -> Iterator[Block]:
-    """Divides the shuffled records of a round evenly among the output files.
-
-    Args:
-        ends: int [I + 1], the offset of each record in the file, and the end of the
-            last one.
-        file_count: number of output files.
-        config: the run's settings.
-        rng: draws the file that the first block goes to.
-    """
-    count = len(ends) - 1
-    tokens = count * config.max_seq_length
-    blocks = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
-    first = int(rng.integers(file_count))
-    for i in range(blocks):
-        begin, end = i * count // blocks, (i + 1) * count // blocks
-        if begin < end:
-            file = (first + i) % file_count
-            offset = int(ends[begin])
-            yield Block(file, end - begin, offset, int(ends[end]) - offset)
-
-
-def _records(
-    text: pairs.Text,
-    drawn: np.ndarray,
-    config: CorpusSettings,
-    tokenizer: Tokenizer,
-    rng: np.random.Generator,
-    counts: Counter,
-) -> Iterator[list[bytes]]:
-    """Masks and serialises pairs in their order, a few hundred at a time."""
-    features = spec(config)
-    rows = max(1, _BATCH_TOKENS // config.max_seq_length)
-    rules = masking.Rules.build(
-        config, tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
-    )
-    for i in range(0, len(drawn), rows):
-        batch = _assemble(text.tokens, drawn[i : i + rows], config, tokenizer, counts)
-        if config.masked_lm_prob:
-            seeds = rng.integers(1 << 64, size=len(batch["input_ids"]), dtype=np.uint64)
-            masking.mask(batch, rules, seeds, counts)
-        yield records.encode(features, batch)
-
-
 def spec(config: CorpusSettings) -> records.Spec:
     """Returns the features of a record, with the released names.
 
@@ -313,47 +357,3 @@ def spec(config: CorpusSettings) -> records.Spec:
         kind: Literal["float", "int"] = "float" if dtype is np.float32 else "int"
         features[name] = records.Feature(kind, config.prediction_slots)
     return features
-
-
-def _assemble(
-    tokens: np.ndarray,
-    drawn: np.ndarray,
-    config: CorpusSettings,
-    tokenizer: Tokenizer,
-    counts: Counter,
-) -> dict[str, np.ndarray]:
-    """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
-    B, T = len(drawn), config.max_seq_length
-    ids = np.full((B, T), tokenizer.pad_id, np.int32)
-    for row, (a_begin, a_end, b_begin, b_end, _) in zip(
-        ids, drawn.tolist(), strict=True
-    ):
-        b = a_end - a_begin + 2
-        row[1 : b - 1] = tokens[a_begin:a_end]
-        row[b : b + b_end - b_begin] = tokens[b_begin:b_end]
-    first_sep = drawn[:, pairs.A_END] - drawn[:, pairs.A_BEGIN] + 1
-    last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
-    rows, column = np.arange(B), np.arange(T)
-    special = np.zeros((B, T), bool)
-    special[:, 0] = special[rows, first_sep] = special[rows, last_sep] = True
-    ids[:, 0] = tokenizer.cls_id
-    ids[rows, first_sep] = ids[rows, last_sep] = tokenizer.sep_id
-    input_mask = column <= last_sep[:, None]
-    boundary = documents.word_starts(tokenizer, config.word_start_rule)(ids)
-    if config.word_start_rule == "released":
-        # See `Tokenizer.encode_batch_as_released`.
-        ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-    ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # continued words
-    if not config.released_behaviour:
-        # A word never spans [SEP]: the token after it begins a word.
-        boundary[:, 1] = boundary[rows, first_sep + 1] = True
-    counts["instances"] += B
-    counts["instances_with_label_1"] += int(drawn[:, pairs.LABEL].sum())
-    counts["instance_tokens"] += int(last_sep.sum()) + B
-    return {
-        "input_ids": ids,
-        "input_mask": input_mask,
-        "segment_ids": input_mask & (column > first_sep[:, None]),
-        "token_boundary": boundary & input_mask | special,
-        "next_sentence_labels": drawn[:, pairs.LABEL :],
-    }

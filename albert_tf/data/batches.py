@@ -221,19 +221,22 @@ class Records(Source):
     ) -> tf.data.Dataset:
         """Parses and prepares batches of numbered lines."""
         parse = records.parser(self.spec, {} if self.are_trusted else self.limits)
-        prepare = self.prepare
 
         @_without_autograph
         def parse_batch(positions, serialised):
             return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
 
+        calls = min(cores.available(), calls)
+        dataset = lines.map(parse_batch, num_parallel_calls=calls, deterministic=True)
+        if self.prepare is None:
+            return dataset
+        prepare = self.prepare
+
         @_without_autograph
         def prepare_batch(positions, batch):
             return positions, prepare(batch, seed, positions)
 
-        calls = min(cores.available(), calls)
-        dataset = lines.map(parse_batch, num_parallel_calls=calls, deterministic=True)
-        return dataset if prepare is None else dataset.map(prepare_batch)
+        return dataset.map(prepare_batch)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,8 +63,8 @@ def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkey
     def texts(*sizes):
         path.write_text("\n\n".join("the the the the\n" * n for n in sizes))
         parts = documents.ranges({str(path): path.stat().st_size})
-        shard = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
-        made = shards._texts(shard, config, shards.load_tokenizer(config), Counter())
+        plan = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
+        made = shards.Shard(config, plan).read_texts()
         return [[each.end - each.begin for each in text.documents] for text in made]
 
     assert texts(2, 2, 3, 4, 5, 1) == [[2, 2, 3], [4, 5, 1]]

@@ -69,7 +69,8 @@ def generate(config):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "encode", encode)
-        patch.setattr(shards, "_texts", lambda *_: [text(config.do_lower_case)])
+        texts = [text(config.do_lower_case)]
+        patch.setattr(shards.Shard, "read_texts", lambda _: texts)
         patch.setattr(
             files, "create", lambda path: contextlib.nullcontext(io.BytesIO())
         )
