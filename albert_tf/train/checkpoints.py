@@ -1,9 +1,9 @@
 """Checkpoints of a run: TF1 checkpoints that also hold the number of examples seen.
 
-The folder of a run has the released code's files, so that each code resumes the other's
-runs: `model.ckpt-<step>.*` with the optimizer's slots and `global_step`, `checkpoint`,
-`albert_config.json`. Tensors under `albert_tf/` hold the number of examples seen, the
-states of the dropout seeds and the loss scale.
+The folder of a run has the files of the released code: `model.ckpt-<step>.*` with the
+optimizer's slots and `global_step`, `checkpoint` and `albert_config.json`. So each code
+can resume a run of the other. Tensors under `albert_tf/` hold the number of examples
+seen, the states of the dropout seeds and the loss scale.
 """
 
 import json
@@ -30,8 +30,8 @@ class Checkpoints:
 
     Args:
         folder: the folder, which need not exist yet.
-        model: the model that they hold.
-        optimizer: the optimizer whose slots and step they hold.
+        model: the model to save and restore.
+        optimizer: the optimizer, for its slots and step.
         keep: number of checkpoints to keep in addition to the best; 0 keeps all.
     """
 
@@ -45,7 +45,7 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # The keys are numbers: names in Keras depend on other models of the process.
+        # Numbers, because names in Keras depend on other models of the process.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -66,7 +66,7 @@ class Checkpoints:
         return self.prefix(steps[-1]) if steps else None
 
     def restore(self, prefix: Path, batch_size: int) -> int:
-        """Sets the model, the optimizer, the dropout seeds and the loss scale.
+        """Restores the model, the optimizer, the dropout seeds and the loss scale.
 
         Args:
             prefix: a checkpoint of this code or of the released code.
@@ -89,7 +89,7 @@ class Checkpoints:
         return count_steps(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Sets the weights; reports another model's weights in one line."""
+        """Loads the weights; weights of another model are an error of one line."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
@@ -106,21 +106,13 @@ class Checkpoints:
             InputError: it cannot be written.
         """
         step = count_steps(self._optimizer)
-        extra = {
-            name: keras.ops.convert_to_numpy(value)
-            for name, value in self._state.items()
-        }
+        extra = {k: keras.ops.convert_to_numpy(v) for k, v in self._state.items()}
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
-        weights.save(
-            self._model,
-            self.prefix(step),
-            format="tf1",
-            optimizer=self._optimizer,
-            extra=extra,
-        )
+        prefix, optimizer = self.prefix(step), self._optimizer
+        weights.save(self._model, prefix, "tf1", optimizer=optimizer, extra=extra)
         steps = checkpoints.steps(self._folder)
         for old in steps[: -self._keep] if self._keep else ():
-            # The index is deleted first: without it a checkpoint is ignored.
+            # The index first: a checkpoint without it is ignored.
             for suffix in reversed(_SUFFIXES):
                 with errors.wrap_write(self.prefix(old)):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
@@ -134,7 +126,7 @@ class Checkpoints:
         return json_values.read_object(notes)
 
     def restore_best(self) -> bool:
-        """Sets weights and step to the best checkpoint's; returns whether it exists."""
+        """Restores weights and step of the best checkpoint; returns if it exists."""
         prefix = self._folder / BEST
         if not prefix.with_name(f"{BEST}.index").exists():
             return False
@@ -146,7 +138,7 @@ class Checkpoints:
         """Copies a checkpoint to `model.ckpt-best`, and writes its metrics.
 
         Raises:
-            InputError: it cannot be written; the previous best stays.
+            InputError: it cannot be written; the previous best checkpoint stays.
         """
         best = self._folder / BEST
         with errors.wrap_write(best), files.atomic_folder(self._folder) as folder:

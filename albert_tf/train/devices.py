@@ -14,11 +14,11 @@ from albert_tf.train.settings import DistributionSettings
 
 
 def create(config: DistributionSettings) -> tf.distribute.Strategy:
-    """Finds the devices. Call it before TensorFlow does anything else.
+    """Finds the devices. Call it before any other use of TensorFlow.
 
-    Several workers run the same command. They find each other with `TF_CONFIG` (see
-    `tf.distribute.cluster_resolver.TFConfigClusterResolver`) or with Slurm's variables
-    if `srun` starts them.
+    Several workers run the same command. They find each other by `TF_CONFIG` (see
+    `tf.distribute.cluster_resolver.TFConfigClusterResolver`), or by Slurm's variables
+    if `srun` has started them.
 
     Returns:
         The strategy: OneDevice, Mirrored, MultiWorkerMirrored or TPU.
@@ -60,14 +60,14 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Returns the multiple to which lengths of batches are padded; 0: to the longest.
+    """Returns the multiple for the lengths of batches; 0 pads to the maximum length.
 
-    XLA compiles a step again for each length, so there should be few lengths. Only a
-    GELU, as on a CPU in low precision, compiles in 35 ms.
+    XLA compiles a step for each length, so there should be few lengths. On a CPU in low
+    precision it compiles only GELU, in 35 ms.
 
     Args:
         strategy: the devices.
-        xla: whether XLA compiles whole steps; None: on GPUs.
+        xla: whether XLA compiles whole steps; None means only on GPUs.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 0
@@ -79,7 +79,7 @@ def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
 def all_reduce_sum(
     strategy: tf.distribute.Strategy, values: Sequence[float]
 ) -> list[float]:
-    """Sums float32 numbers over the replicas of all workers, one by one."""
+    """Sums each of some float32 numbers over the replicas of all workers."""
 
     def add():
         replicas = tf.distribute.get_replica_context()
@@ -90,7 +90,7 @@ def all_reduce_sum(
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Returns once every worker has called it."""
+    """Waits until all workers have called it."""
     if is_multi_worker(strategy):
         all_reduce_sum(strategy, [0.0])
 
@@ -118,7 +118,7 @@ def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-    """Gives every replica its own dropout; the first replica keeps its seeds.
+    """Changes the dropout seeds of all replicas but the first.
 
     Seed generators start in the same state on all replicas.
     """
@@ -147,24 +147,24 @@ def _multi_worker() -> tf.distribute.Strategy:
             "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
             "start with Slurm's srun"
         )
-    from_environment = tf.distribute.cluster_resolver.TFConfigClusterResolver
-    has_config = "TF_CONFIG" in os.environ
+    source, find_workers = "Slurm", _slurm
+    if "TF_CONFIG" in os.environ:
+        resolvers = tf.distribute.cluster_resolver
+        source, find_workers = "TF_CONFIG", resolvers.TFConfigClusterResolver
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        resolver = from_environment() if has_config else _slurm()
-        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        return tf.distribute.MultiWorkerMirroredStrategy(find_workers())
     except (ValueError, KeyError, RuntimeError, tf.errors.OpError) as error:
-        source = "TF_CONFIG" if has_config else "Slurm"
         raise InputError(f"{source}: cannot connect the workers: {error}") from None
     finally:
-        # TensorFlow installs its own handler, which would hide the signal from us.
+        # TensorFlow has installed a handler of its own, which hides the signal.
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
 def _slurm() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
-    TensorFlow's resolver fails without GPUs, so that it then only gives the names.
+    TensorFlow's resolver fails without GPUs. Then it only gives the addresses.
     """
     resolvers = tf.distribute.cluster_resolver
     if shutil.which("nvidia-smi"):
@@ -174,10 +174,9 @@ def _slurm() -> tf.distribute.cluster_resolver.ClusterResolver:
         gpus_per_task=1,
         auto_set_gpu=False,
     )
-    spec = slurm.cluster_spec()
     task_type, task_id = slurm.get_task_info()
     return resolvers.SimpleClusterResolver(
-        spec, task_type=task_type, task_id=task_id, rpc_layer="grpc"
+        slurm.cluster_spec(), task_type=task_type, task_id=task_id, rpc_layer="grpc"
     )
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,7 @@ class Job:
         config: the run's settings.
         model: the model's files and dropout.
         devices: the devices.
-        strategy: made of them, see `loop.prepare`.
+        strategy: the strategy for the devices, see `loop.prepare`.
         stream: receives progress.
     """
 
@@ -109,10 +108,10 @@ def run(job: Job) -> dict[str, float]:
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
         answer_split = functools.partial(answer, trainer, config)
-        task.predict_and_write(
-            RunContext(config, best, job.writes, job.log, answer_split, add_results),
-            splits,
+        context = RunContext(
+            *(config, best, job.writes, job.log), answer_split, add_results
         )
+        task.predict_and_write(context, splits)
         if config.initial_weights and not config.do_train and job.writes:
             _save_start(job, task, trainer.model)
         if config.export_dir and job.writes:
@@ -132,22 +131,21 @@ def prepare_task(
         shared: settings that all members of an ensemble share, instead of the member's.
     """
     family, config = job.family, job.config
-    folder = _stored_settings(family, config)
+    saved = _saved_settings(family, config)
     settings, splits = family.read_examples(
-        job.settings, shared or folder, config, job.log
+        job.settings, shared or saved, config, job.log
     )
     opened = open_folder(config, job.model)
-    settings = settings.with_defaults(folder, opened.config.max_position_embeddings)
+    settings = settings.with_defaults(saved, opened.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of
     if multiple is None:
         multiple = pad_multiple(job.strategy, config.xla)
     task = family(settings, opened.config, opened.tokenizer, multiple)
     keys = ("kind", *family.head_keys)
     _check_head(config, task.description, keys, family.output_dir_keys)
-    encoded: dict[int, Split] = {}
-    for split in itertools.chain.from_iterable(splits.values()):
-        if id(split) not in encoded:
-            encoded[id(split)] = _encode(job, task, split)
+    # A split with several uses is encoded once.
+    unique = {id(split): split for parts in splits.values() for split in parts}
+    encoded = {key: _encode(job, task, split) for key, split in unique.items()}
     splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
     task.set_splits(splits)
     return task, splits
@@ -182,13 +180,13 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
         checkpoint=config.checkpoint,
         files=model,
     )
-    changes: dict[str, Any] = {
+    flags: dict[str, Any] = {
         "hidden_dropout_prob": model.albert_dropout_prob,
         "attention_probs_dropout_prob": model.albert_dropout_prob,
         "classifier_dropout_prob": model.classifier_dropout_prob,
         "recompute": model.recompute,
     }
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = {name: value for name, value in flags.items() if value is not None}
     opened.config = dataclasses.replace(opened.config, **changes)
     return opened
 
@@ -210,15 +208,14 @@ def _check_export(config: FineTuningSettings) -> None:
     """Checks before training that the model can be exported to the folder.
 
     Raises:
-        InputError: it cannot be written, or has other files, or will have.
+        InputError: it cannot be written, or has or will have other files.
     """
     if not config.export_dir:
         return
     run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
-    below = export.relative_to(run).parts if export.is_relative_to(run) else ()
-    if export in (run, *run.parents) or (
-        below and re.fullmatch(r"run-\d+|summaries", below[0])
-    ):
+    # The path relative to the run; empty outside of it.
+    inner = str(export.relative_to(run)) if export.is_relative_to(run) else ""
+    if run.is_relative_to(export) or re.match(r"(run-\d+|summaries)(/|$)", inner):
         raise InputError(
             f"--export_dir={config.export_dir}: the run writes its own files there "
             f"(--output_dir={config.output_dir}); use another folder"
@@ -284,7 +281,7 @@ def _check_head(
                 )
 
 
-def _stored_settings(
+def _saved_settings(
     family: type[FineTuningTask], config: FineTuningSettings
 ) -> TaskSettings | None:
     """Returns the settings that are stored with the head that the run uses.
@@ -292,14 +289,12 @@ def _stored_settings(
     To continue training of a Hugging Face model, its folder gives the labels or the
     type of head.
     """
-    own, *start = ModelFolder(
-        config.initial_weights, output_dir=config.output_dir
-    ).folders
-    for folder in (own, *start):
+    opened = ModelFolder(config.initial_weights, output_dir=config.output_dir)
+    for folder in opened.folders:
         stored = metadata.find_task(folder)
-        is_start = config.do_train and folder in start and metadata.is_from_run(stored)
+        is_start = folder in opened.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]}, ("kind",))
-        elif stored and not is_start:
+        elif stored and not (config.do_train and is_start):
             return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None

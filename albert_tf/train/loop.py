@@ -141,11 +141,14 @@ class _Loop:
         self._config = config
         self._trainer = trainer
         self._task = trainer.task
+        self._evaluates = trainer.task.evaluation is not None
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._is_chief = is_chief(strategy)
         self._last_save_step = self._step
         self._last_save_time = time.monotonic()
+        self._train_metrics: Mapping[str, float] = {}
+        self._eval_metrics: Mapping[str, float] = {}
         # All workers have these metrics; only the chief writes them.
         self.best: Mapping[str, float] = checkpoints.best
 
@@ -160,7 +163,10 @@ class _Loop:
             Stopped: after a signal; the state is saved.
         """
         try:
-            return self._train_and_evaluate()
+            if self._config.do_train:
+                self._train()
+            if self._evaluates and not self._eval_metrics:
+                self._evaluate()
         except stopping.Stopped as stop:
             saved = self._config.do_train and self._step > 0
             if saved:
@@ -170,42 +176,38 @@ class _Loop:
                 f"{': saved' if saved else ''}; run the same command again to resume"
             )
             raise
+        return self._eval_metrics or self._train_metrics
 
-    def _train_and_evaluate(self) -> Mapping[str, float]:
-        config, has_evaluation = self._config, self._task.evaluation is not None
-        train_metrics: Mapping[str, float] = {}
-        eval_metrics: Mapping[str, float] = {}
-        if config.do_train:
-            if has_evaluation and self._lacks_evaluation():
-                eval_metrics = self._evaluate()
-            is_done = self._step >= config.num_train_steps or self._should_stop_early()
-            while not is_done:
-                # The first step is logged at once.
-                is_first, step = not train_metrics, self._step
-                metrics = self._trainer.train(1 if is_first else self._steps_to_event())
-                if self._step == step:
-                    continue  # float16 skipped the updates
-                train_metrics = metrics
-                if is_first or self._is_due(config.log_steps):
-                    self._reporter.log_train(self._step, train_metrics)
-                    self._trainer.start_window()
-                if self._is_due(config.save_checkpoints_steps) or self._is_late():
-                    self._save()
-                is_done = self._step >= config.num_train_steps
-                if has_evaluation and self._is_due(config.steps_between_evaluations):
-                    eval_metrics = self._evaluate()
-                    is_done = is_done or self._should_stop_early()
-            if train_metrics:
-                self._reporter.finish(self.best)
-        if has_evaluation and not eval_metrics:
-            eval_metrics = self._evaluate()
-        return eval_metrics or train_metrics
+    def _train(self) -> None:
+        config = self._config
+        if self._lacks_evaluation():
+            self._evaluate()
+        is_done = self._step >= config.num_train_steps or self._should_stop_early()
+        while not is_done:
+            step = self._step
+            metrics = self._trainer.train(self._steps_to_event())
+            if self._step == step:
+                continue  # float16 skipped the updates
+            if not self._train_metrics or self._is_due(config.log_steps):
+                self._reporter.log_train(self._step, metrics)
+                self._trainer.start_window()
+            self._train_metrics = metrics
+            if self._is_due(config.save_checkpoints_steps) or self._is_late():
+                self._save()
+            is_done = self._step >= config.num_train_steps
+            if self._evaluates and self._is_due(config.steps_between_evaluations):
+                self._evaluate()
+                is_done = is_done or self._should_stop_early()
+        if self._train_metrics:
+            self._reporter.log_end(self.best)
 
     def _steps_to_event(self) -> int:
         """Returns the number of steps until something is due."""
         config, step = self._config, self._step
+        if not self._train_metrics:
+            return 1  # the first step is logged
         intervals = [config.log_steps, config.save_checkpoints_steps]
-        if self._task.evaluation is not None:
+        if self._evaluates:
             intervals.append(config.steps_between_evaluations)
         steps = (interval - step % interval for interval in intervals)
         return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
@@ -223,12 +225,12 @@ class _Loop:
     def _lacks_evaluation(self) -> bool:
         """Whether the run was killed before the evaluation of its last checkpoint."""
         step = self._step
-        due = step > 0 and step % self._config.steps_between_evaluations == 0
-        return due and not self._reporter.has_evaluation(step)
+        is_due = step > 0 and step % self._config.steps_between_evaluations == 0
+        return self._evaluates and is_due and not self._reporter.has_evaluation(step)
 
-    def _evaluate(self) -> Mapping[str, float]:
+    def _evaluate(self) -> None:
         metrics, key = self._trainer.evaluate(), self._task.key_metric
-        best = self.best.get(key, -np.inf)
+        self._eval_metrics, best = metrics, self.best.get(key, -np.inf)
         is_best = self._config.do_train and metrics[key] > best
         if is_best:
             self.best = {"step": self._step, **metrics}
@@ -236,9 +238,7 @@ class _Loop:
             if self._is_chief:
                 self._checkpoints.mark_best(self._step, self.best)
                 self._task.on_new_best_checkpoint(self._reporter.folder, metrics)
-        best = max(best, metrics[key])
-        self._reporter.log_eval(self._step, metrics, is_best, best)
-        return metrics
+        self._reporter.log_eval(self._step, metrics, is_best, max(best, metrics[key]))
 
     def _save(self) -> None:
         """Writes a checkpoint of this step, once."""
@@ -263,37 +263,32 @@ class _Loop:
 
 def _restore(task, config, model, checkpoints, log) -> int:
     """Restores or initializes the model; returns the number of examples seen."""
+    examples_seen, start = 0, config.initial_weights
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")
-        examples_seen = 0
-    elif (newest := checkpoints.newest()) is not None:
+    elif newest := checkpoints.newest():
         examples_seen = checkpoints.restore(newest, config.train_batch_size)
         log(
             f"Resuming from {newest}: weights, optimizer, {examples_seen:,} examples "
             f"seen"
         )
-    elif config.initial_weights:
-        source = weights.open_source(config.initial_weights, config.checkpoint)
-        loaded = task.load(
-            model,
-            source,
-            init_from_group0=config.init_from_group0,
-            complete=not config.do_train,
-        )
+    elif start:
+        source = weights.open_source(start, config.checkpoint)
+        is_complete, group0 = not config.do_train, config.init_from_group0
+        loaded = task.load(model, source, init_from_group0=group0, complete=is_complete)
         log(f"Starting from {source.path}: {loaded}; fresh optimizer state")
         return 0
-    elif not config.do_train:
+    elif config.do_train:
+        details = task.initialize(model)
+        log("Starting from random weights" + (f"; {details}" if details else ""))
+    else:
         raise InputError(
             f"--output_dir={config.output_dir}: no checkpoint to evaluate, and no "
             f"--init_checkpoint"
         )
-    else:
-        details = task.initialize(model)
-        log("Starting from random weights" + (f"; {details}" if details else ""))
-        return 0
-    if config.initial_weights:
-        log(f"--init_checkpoint={config.initial_weights} is not used")
+    if start:
+        log(f"--init_checkpoint={start} is not used")
     return examples_seen
 
 

@@ -41,8 +41,8 @@ class Reporter:
         self._task = task
         self._config = config
         self._enabled = enabled
-        # Step and time of the first line, to estimate the time left.
-        self._first: tuple[int, float] | None = None
+        # Of the first and the last line, to estimate the time left.
+        self._first_step, self._first_time = 0, 0.0
         self._logged_step = 0
         self._bar: tqdm | None = None
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
@@ -50,31 +50,24 @@ class Reporter:
 
     def log(self, text: str) -> None:
         """Writes a line, above the progress bar if there is one."""
-        if not self._enabled:
-            return
-        if self._bar is not None:
-            self._bar.write(text, self._stream)
-            return
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        if self._enabled:
+            tqdm.write(text, self._stream)
+            self._stream.flush()
 
     def close(self) -> None:
-        """Closes the progress bar, and the trackers of a run that did not finish."""
+        """Closes the progress bar, and the trackers of an incomplete run."""
         if self._trackers is not None:
             self._trackers.end(is_complete=False)
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
 
     def log_start(self, model: keras.Model, strategy: Any, step: int) -> None:
         """Logs the size of the model and of the training left."""
         if self._enabled:
-            with errors.wrap_write(f"--output_dir={self.folder}"):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lines = self.folder / curves.NAME
-                lines.touch()
-                if lines.read_bytes()[-1:] not in b"\n":  # half a line of a killed run
-                    _append(lines, "\n")
+            lines = self.folder / curves.NAME
+            _append(lines, "")
+            if lines.read_bytes()[-1:] not in b"\n":  # half a line of a killed run
+                _append(lines, "\n")
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
         self.log(f"  parameters {model.count_params():,}, shared ones once")
@@ -105,15 +98,16 @@ class Reporter:
         """
         if not self._enabled:
             return
-        if self._first is None:
+        if self._trackers is None:
             # The first line is about one step, which includes tracing the graph.
-            self._first, self._logged_step = (step, time.time()), step - 1
+            self._first_step, self._first_time = step, time.time()
+            self._logged_step = step - 1
             if step > 1:
                 self._record("resume", step - 1, {})
             flags = run_file.read_flags(self.folder)
             self._trackers = Trackers(self._config, self.folder, flags, self.log)
-        steps, self._logged_step = step - self._logged_step, step
-        self._record("train", step, {"steps": steps, **metrics})
+        self._record("train", step, {"steps": step - self._logged_step, **metrics})
+        self._logged_step = step
         per_second = metrics["sequences_per_second"] / self._config.train_batch_size
         self._summarize("summaries", step, {**metrics, "steps_per_second": per_second})
         if self._stream.isatty():
@@ -136,10 +130,10 @@ class Reporter:
         self._bar.refresh()
 
     def _log_progress(self, step: int, metrics: Mapping[str, float]) -> None:
-        total, (first, begin) = self._config.num_train_steps, self._first or (step, 0.0)
+        total, steps = self._config.num_train_steps, step - self._first_step
         left = "?"
-        if step > first:
-            seconds = (total - step) * (time.time() - begin) / (step - first)
+        if steps:
+            seconds = (total - step) * (time.time() - self._first_time) / steps
             left = tqdm.format_interval(seconds)
         self.log(
             f"step {step:,}/{total:,}  {self._format(metrics)}  "
@@ -159,7 +153,7 @@ class Reporter:
         )
 
     def log_eval(
-        self, step: int, metrics: Mapping[str, float], better: bool, best: float
+        self, step: int, metrics: Mapping[str, float], is_best: bool, best: float
     ) -> None:
         """Logs an evaluation, and adds its block to `eval_results.txt`.
 
@@ -169,12 +163,11 @@ class Reporter:
         Args:
             step: number of updates.
             metrics: the evaluation's metrics.
-            better: whether it is the best so far.
+            is_best: whether it is the best so far.
             best: the best key metric so far.
         """
-        mark = f"  best {self._task.key_metric} so far" if better else ""
+        mark = f"  best {self._task.key_metric} so far" if is_best else ""
         self.log(f"eval at step {step:,}  {self._format(metrics)}{mark}")
-        config = self._config
         confusions = self._task.confusions
         if any(each.is_collapsed for each in confusions.values()):
             self.log(
@@ -183,15 +176,15 @@ class Reporter:
             )
         if not self._enabled:
             return
-        more = {"best": best} if config.log_best_metric else {}
+        more = {"best": best} if self._config.log_best_metric else {}
         add_results(self.folder, {**metrics, "global_step": step, **more})
         self._summarize("summaries/eval", step, metrics, confusions)
-        if config.do_train:
+        if self._config.do_train:
             # Last: a run that is killed before this line evaluates again.
             self._record("eval", step, metrics)
 
-    def finish(self, best: Mapping[str, float]) -> None:
-        """Draws the curves.
+    def log_end(self, best: Mapping[str, float]) -> None:
+        """Draws the curves, and ends the runs of the trackers.
 
         Args:
             best: step and metrics of the best checkpoint; empty if there is none.
@@ -207,14 +200,10 @@ class Reporter:
 
     def _format(self, metrics: Mapping[str, float]) -> str:
         """Formats losses and accuracies for a line, under short names."""
-        parts = []
+        others, parts = self._task.progress_metrics, []
         for name, value in metrics.items():
-            if name == "eval_loss":  # the released name of "loss"
-                continue
-            if (
-                name.endswith(("loss", "accuracy"))
-                or name in self._task.progress_metrics
-            ):
+            is_main = name.endswith(("loss", "accuracy")) or name in others
+            if is_main and name != "eval_loss":  # the released name of "loss"
                 for long, short in _SHORT.items():
                     name = name.replace(long, short)
                 parts.append(f"{name} {value:.4f}")

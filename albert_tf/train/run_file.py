@@ -19,9 +19,8 @@ from typing import Any
 import albert_tf
 from albert_tf import flags
 from albert_tf.data import json_values
-from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import Task
+from albert_tf.tasks import base
 from albert_tf.weights import checkpoints
 
 NAME = "run.json"
@@ -34,7 +33,7 @@ class RunFile:
 
     Attributes:
         folder: the run's folder.
-        settings: the objects of all its settings classes.
+        settings: objects of its settings classes.
     """
 
     folder: Path
@@ -75,14 +74,14 @@ class RunFile:
         if changed:
             log(f"Flags changed since the run began: {', '.join(changed)}")
 
-    def write(self, task: Task) -> None:
+    def write(self, task: base.Task) -> None:
         """Writes the file into its folder, which must exist.
 
         Raises:
             InputError: it cannot be written.
         """
-        versions = {"albert_tf": albert_tf.__version__}
-        versions["python"] = platform.python_version()
+        python = platform.python_version()
+        versions = {"albert_tf": albert_tf.__version__, "python": python}
         for name in _LIBRARIES:  # a build may have another name
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
@@ -92,16 +91,15 @@ class RunFile:
             "vocabulary": task.vocabulary,
             "versions": versions,
         }
-        with atomic(str(self.folder / NAME)) as file:
-            text = json.dumps(content, indent=2, ensure_ascii=False)
-            file.write(f"{text}\n".encode())
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        base.write(self.folder / NAME, f"{text}\n")
 
     def log_end(self, log: Callable[[str], None], options: str = "") -> None:
-        """Logs the folder, and how to predict with the model.
+        """Logs the folder and a command that predicts with the model.
 
         Args:
             log: receives the lines.
-            options: more of the command that predicts.
+            options: further arguments of the command that predicts.
         """
         log(f"In {self.folder}: the model, metrics.jsonl, training_curves.png, {NAME}")
         log(f"Try it: albert-tf predict --model={self.folder}{options}")

@@ -10,8 +10,8 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
+from albert_tf.tasks import base
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.train import devices, loop
@@ -61,7 +61,8 @@ def run(
 ) -> Outcome:
     """Trains and evaluates once or with several seeds, then restores `checkpoint`.
 
-    Several runs have a folder each, and `output_dir` gets the `task.json` of the best.
+    Each of several runs has its own folder. `output_dir` gets a copy of the best
+    checkpoint with its metadata.
 
     Args:
         task: the task to train.
@@ -97,8 +98,7 @@ def run(
         if is_chief(strategy):
             root = Path(config.output_dir)
             metadata.copy(root / f"run-{summary['best']}", root)
-            with atomic(str(root / _RUNS)) as file:
-                file.write(f"{json.dumps(summary, indent=2)}\n".encode())
+            base.write(root / _RUNS, f"{json.dumps(summary, indent=2)}\n")
     if config.checkpoint == "best":
         devices.barrier(strategy)
         best.checkpoints.restore_best()
@@ -128,19 +128,18 @@ def convert_epochs(
     """Converts epochs and proportions to steps; the defaults are the released ones."""
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
-    if steps is None and epochs is None:
-        epochs = config.released_epochs
+    if steps is None:
+        steps, epochs = config.released_steps, epochs or config.released_epochs
     if warmup is None and proportion is None:
+        warmup = config.released_warmup
         proportion = config.released_warmup_proportion
-    steps = config.released_steps if steps is None else steps
-    warmup = config.released_warmup if warmup is None else warmup
-    eval_steps = config.eval_every_steps
+    eval_steps, eval_epochs = config.eval_every_steps, config.eval_every_epochs
     if task.training is not None:
         steps_per_epoch = len(task.training) / config.train_batch_size
         if epochs is not None:
             steps = max(1, int(steps_per_epoch * epochs))
-        if config.eval_every_epochs is not None:
-            eval_steps = max(1, int(steps_per_epoch * config.eval_every_epochs))
+        if eval_epochs is not None:
+            eval_steps = max(1, int(steps_per_epoch * eval_epochs))
     if proportion is not None:
         warmup = int(steps * proportion)
     return dataclasses.replace(

@@ -1,6 +1,7 @@
 """Training steps, evaluation and prediction on any devices."""
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,11 +21,28 @@ from albert_tf.train.devices import is_multi_worker, worker_errors
 _ROW = "row"
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
-# Several workers check the stop flag with a delay of this many steps: reading it at
-# once would block each step until the one before has ended on the device.
+# Several workers read the stop flag with a delay of this many steps: without it each
+# step would wait until the device has ended the step before.
 _STEPS_TO_AGREE = 4
 # If gradients overflow at this loss scale or below, they always will.
 _MIN_LOSS_SCALE = 1.0
+
+
+@dataclasses.dataclass
+class _Window:
+    """Totals of the steps since the last line of progress.
+
+    Attributes:
+        steps: the number of steps.
+        seconds: the duration of the steps.
+        waiting: seconds of waiting for batches.
+        sums: sums of the results of `Trainer._pack`, float64.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    waiting: float = 0.0
+    sums: Any = 0.0
 
 
 class Trainer:
@@ -41,10 +59,10 @@ class Trainer:
         flag: stops the run between two steps.
 
     Attributes:
-        task: as given.
-        model: as given.
-        optimizer: as given.
-        examples_seen: the examples trained on so far.
+        task: the argument.
+        model: the argument.
+        optimizer: the argument.
+        examples_seen: number of examples trained on.
     """
 
     def __init__(
@@ -73,13 +91,12 @@ class Trainer:
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._iterator: Any = None
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Keys are "train" and "eval": an evaluation may have other metrics, or no loss.
-        self._losses: dict[str, list[str]] = {}
+        # Tracing a step sets the next three: names of the metrics by "train" and
+        # "eval", names of the losses of an evaluation, and variables with a gradient.
         self._names: dict[str, list[str]] = {}
-        # Variables with a gradient, in the gradients' order; set by tracing a step.
+        self._eval_losses: list[str] = []
         self._reached: list[keras.Variable] = []
-        # Totals since `start_window`: steps, seconds, seconds of waiting, sums.
-        self._window: Any = 0.0
+        self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self._gradients = self._compile_gradients()
 
@@ -98,28 +115,33 @@ class Trainer:
                 memory does not suffice.
             Stopped: after a signal, perhaps before the last of the updates.
         """
+        config, window, source = self._config, self._window, self.task.training
         if self._iterator is None:
-            self._iterator = iter(self._training())
+            read = functools.partial(
+                source.training, seed=config.seed, start=self.examples_seen
+            )
+            self._iterator = iter(self._read(read, config.train_batch_size))
         begin = time.perf_counter()
-        with self._translate_errors(self.task.training):
+        with self._translate_errors(source):
             if self._on_tpu:
-                count, waited = num_steps, 0.0
+                count = num_steps
                 results = [self._loop(self._iterator, tf.constant(count))]
             else:
-                results, waited = self._steps(num_steps)
+                results = self._steps(num_steps)
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(sums[:, 0], results)
-        self.examples_seen += count * self._config.train_batch_size
-        seconds, totals = time.perf_counter() - begin, sums.sum(0, np.float64)
-        self._window = self._window + np.array([count, seconds, waited, *totals])
+        self.examples_seen += count * config.train_batch_size
+        window.steps += count
+        window.seconds += time.perf_counter() - begin
+        window.sums += sums.sum(0, np.float64)
         if any(map(self._must_stop, sums)):
             self._flag.stop()
         return self._train_metrics(results[-1])
 
     def start_window(self) -> None:
         """Starts a new window of steps for the means."""
-        self._window = 0.0
+        self._window = _Window()
 
     def evaluate(self) -> dict[str, float]:
         """Evaluates at most `max_eval_steps` batches.
@@ -150,8 +172,7 @@ class Trainer:
                 if outputs:
                     yield _split_rows(outputs)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
-            losses = {name: means[name] for name in self._losses["eval"]}
-            if losses:
+            if losses := {name: means[name] for name in self._eval_losses}:
                 means = {"loss": float(self.task.combine_losses(losses)), **means}
             metrics.update(self.task.finalize_metrics(means))
 
@@ -184,14 +205,6 @@ class Trainer:
             yield from batches.unshuffle(_split_rows(step(batch)) for batch in logged)
 
     # Reading
-
-    def _training(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        read = functools.partial(
-            self.task.training.training,
-            seed=self._config.seed,
-            start=self.examples_seen,
-        )
-        return self._read(read, self._config.train_batch_size)
 
     def _read(
         self, read: Callable[[batches.InputShard], tf.data.Dataset], batch_size: int
@@ -264,23 +277,23 @@ class Trainer:
             return self._microbatch_gradients
         return layers.fuse_gelu(_fuse)(self._microbatch_gradients)
 
-    def _steps(self, count: int) -> tuple[list[dict[str, tf.Tensor]], float]:
-        """Makes updates one by one; returns their results and the seconds of waiting.
+    def _steps(self, count: int) -> list[dict[str, tf.Tensor]]:
+        """Makes updates one by one; returns their results.
 
-        After a signal there are fewer, but equally many on all workers.
+        A signal reduces the number of updates to the same number on all workers.
         """
-        results, waited = [], 0.0
+        results: list[dict[str, tf.Tensor]] = []
         step = self._graph("train", self._train_step, self._iterator)
         for _ in range(count):
             begin = time.perf_counter()
             batch = next(self._iterator)
-            waited += time.perf_counter() - begin
+            self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
             settled = results if self._stops is None else results[:-_STEPS_TO_AGREE]
             if any(self._must_stop(result["sums"]) for result in settled[-1:]):
                 break
-        return results, waited
+        return results
 
     @tf.function
     def _loop(self, iterator, num_steps):
@@ -306,7 +319,7 @@ class Trainer:
 
     def _train_step(self, batch):
         results = self._strategy.run(self._replica_train_step, args=(batch,))
-        return tf.nest.map_structure(self._first, results)
+        return self._first(results)
 
     def _evaluate_step(self, batch):
         sums, outputs = self._strategy.run(self._replica_evaluate_step, args=(batch,))
@@ -406,6 +419,7 @@ class Trainer:
     def _replica_evaluate_step(self, batch):
         outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.loss_sums(outputs, batch)
+        self._eval_losses = list(losses)
         sums = self._pack("eval", tf.constant(0.0), losses, outputs, batch)
         return self._reduce(sums), self._predictions(outputs, batch)
 
@@ -429,12 +443,12 @@ class Trainer:
         weights = self.task.loss_weights(batch)
         pairs = {name: (losses[name], weights[name]) for name in losses}
         pairs |= self.task.batch_metrics(outputs, batch)
-        self._losses[kind], self._names[kind] = list(losses), list(pairs)
+        self._names[kind] = list(pairs)
         tokens = tf.cast(tf.size(batch["input_ids"]), tf.float32)
         values = (value for pair in pairs.values() for value in pair)
         return tf.stack([loss, tokens, *values])
 
-    def _means(self, sums: np.ndarray | list[float], kind: str) -> dict[str, float]:
+    def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
         """Undoes `_pack`: each metric's sum over its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
@@ -443,16 +457,17 @@ class Trainer:
 
     def _train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
         """Returns the means of the window, and numbers of the last step."""
-        steps, seconds, waited, *sums = self._window.tolist()
-        means = {"loss": sums[0] / steps, **self._means(sums, "train")}
-        examples = steps * self._config.train_batch_size
+        window = self._window
+        loss, tokens = window.sums[:2].tolist()
+        means = {"loss": loss / window.steps, **self._means(window.sums, "train")}
+        examples = window.steps * self._config.train_batch_size
         return {
             **self.task.finalize_metrics(means),
             "learning_rate": float(last["learning_rate"]),
             "gradient_norm": float(tf.norm(last["gradient_norms"])),
-            "sequences_per_second": examples / seconds,
-            "tokens_per_second": sums[1] / seconds,
-            "waiting_share": waited / seconds,
+            "sequences_per_second": examples / window.seconds,
+            "tokens_per_second": tokens / window.seconds,
+            "waiting_share": window.waiting / window.seconds,
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:

@@ -10,8 +10,6 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 
-_MAX_LENGTH = 500  # characters of a setting in MLflow
-
 
 def check(config: TrainingSettings) -> None:
     """Checks that the libraries of the requested services are installed.
@@ -51,9 +49,10 @@ class Trackers:
         log: Callable[[str], None],
     ):
         self._log = log
-        self._wandb = self._mlflow = None
-        with errors.log_failure("run of Weights & Biases", log):
-            if config.wandb:
+        self._wandb: Any = None
+        self._mlflow: Any = None
+        if config.wandb:
+            with errors.log_failure("run of Weights & Biases", log):
                 self._wandb = importlib.import_module("wandb").init(
                     project=config.wandb,
                     name=folder.name,
@@ -61,20 +60,18 @@ class Trackers:
                     config=dict(settings),
                     sync_tensorboard=True,
                 )
-        with errors.log_failure("run of MLflow", log):
-            if config.mlflow:
+        if config.mlflow:
+            with errors.log_failure("run of MLflow", log):
                 mlflow = importlib.import_module("mlflow")
                 mlflow.set_experiment(config.mlflow)
                 mlflow.start_run(run_name=folder.name)
                 self._mlflow = mlflow
-                mlflow.log_params(
-                    {k: str(v)[:_MAX_LENGTH] for k, v in settings.items()}
-                )
+                mlflow.log_params(settings)
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
         """Logs metrics; `kind` is the prefix of their names."""
         finite = {f"{kind}/{k}": v for k, v in metrics.items() if math.isfinite(v)}
-        if self._mlflow is not None and finite:
+        if self._mlflow and finite:
             with errors.log_failure("metrics in MLflow", self._log):
                 self._mlflow.log_metrics(finite, step=step)
 
@@ -85,16 +82,16 @@ class Trackers:
 
         Args:
             best: step and metrics of the best checkpoint.
-            is_complete: whether the run finished all steps.
+            is_complete: whether the run made all steps.
         """
+        best = best or {}
         if best:
             self.log("best", int(best["step"]), best)
-        run, self._wandb = self._wandb, None
-        if run is not None:
+        if self._wandb:
             with errors.log_failure("end of the run of Weights & Biases", self._log):
-                run.summary.update({f"best/{k}": v for k, v in (best or {}).items()})
-                run.finish(exit_code=0 if is_complete else 1)
-        mlflow, self._mlflow = self._mlflow, None
-        if mlflow is not None:
+                self._wandb.summary.update({f"best/{k}": v for k, v in best.items()})
+                self._wandb.finish(exit_code=0 if is_complete else 1)
+        if self._mlflow:
             with errors.log_failure("end of the run of MLflow", self._log):
-                mlflow.end_run("FINISHED" if is_complete else "KILLED")
+                self._mlflow.end_run("FINISHED" if is_complete else "KILLED")
+        self._wandb = self._mlflow = None

@@ -52,9 +52,7 @@ def test_mlflow_gets_settings_metrics_and_the_best(libraries, tmp_path):
     assert [c.kwargs["run_name"] for c in calls.start_run.call_args_list] == [
         *("run", "other")
     ]
-    calls.log_params.assert_called_with(
-        {"learning_rate": "0.5", "input_file": "['a', 'b']", "xla": "None"}
-    )
+    calls.log_params.assert_called_with(SETTINGS)
     assert calls.log_metrics.call_args_list[:2] == [
         mock.call({"train/loss": 2.0}, step=10),
         mock.call({"best/step": 20, "best/accuracy": 0.75}, step=20),
@@ -95,6 +93,7 @@ def test_mlflow_itself_in_a_local_file(tmp_path, monkeypatch):
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("stars")
     [run] = client.search_runs([experiment.experiment_id])
-    assert run.data.params["learning_rate"] == "0.5"
+    texts = {"learning_rate": "0.5", "input_file": "['a', 'b']", "xla": "None"}
+    assert run.data.params == texts
     assert run.data.metrics["best/accuracy"] == 0.75
     assert run.info.status == "FINISHED"
