@@ -1,11 +1,11 @@
-r"""Fine-tunes on all tasks of GLUE, and prints their scores on dev in one table.
+r"""Fine-tunes on all tasks of GLUE, and prints a table of their scores on dev.
 
     python -m albert_tf.recipes.glue_all --data_dir=glue \
         --init_checkpoint=albert_base_v2 --output_dir=runs
 
-Every other flag of `albert-tf classify` is passed on to each task, such as --num_runs=5
-or --precision=bfloat16. Each task has its folder in --output_dir, and a second call
-goes on where the first one was stopped. Its end is --output_dir/submission.zip for the
+Each task gets all other flags of `albert-tf classify`, such as --num_runs=5 or
+--precision=bfloat16. Each task has its folder in --output_dir. A second call resumes a
+call that was stopped. At the end, --output_dir/submission.zip is ready for the
 benchmark's site.
 """
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from albert_tf.tasks.catalogue import TASKS
 
 RECIPES = Path(__file__).resolve().parent
-# The paper's table on GLUE's dev tables: its order, its metrics and the row of xxlarge
-# v1, a single model for each task.
+# The paper's results on the dev sets of GLUE, in its order: metric, and the score of a
+# single xxlarge v1 model.
 PAPER = {
     "mnli": ("eval_accuracy", 90.8),
     "qnli": ("eval_accuracy", 95.3),
@@ -51,11 +51,12 @@ def main() -> None:
     flags = [flag for flag in arguments if not _is(flag, "output_dir")]
     for task in PAPER:
         print(f"=== {task}", file=sys.stderr, flush=True)
-        _run(f"--flagfile={RECIPES}/{task}.flags", *flags, output_dir=folder / task)
-    of_training = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
-    shared = [f for f in flags if not any(_is(f, name) for name in of_training)]
-    start = f"--init_checkpoint={folder / 'mnli'}"
-    _run(f"--flagfile={RECIPES}/ax.flags", *shared, start, output_dir=folder / "ax")
+        recipe, output = RECIPES / f"{task}.flags", folder / task
+        run("classify", f"--flagfile={recipe}", *flags, f"--output_dir={output}")
+    training_only = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
+    shared = [f for f in flags if not any(_is(f, name) for name in training_only)]
+    shared += [f"--init_checkpoint={folder / 'mnli'}", f"--output_dir={folder / 'ax'}"]
+    run("classify", f"--flagfile={RECIPES / 'ax.flags'}", *shared)
     _pack(folder)
     print(_table(folder))
 
@@ -64,15 +65,11 @@ def _is(flag: str, name: str) -> bool:
     return flag.lstrip("-").startswith(f"{name}=")
 
 
-def _run(*flags: str, output_dir: Path) -> None:
-    run("classify", *flags, f"--output_dir={output_dir}")
-
-
 def run(*arguments: str, module: str = "albert_tf.commands") -> None:
-    """Runs `python -m MODULE ARGUMENTS` to its end; ends with its status unless 0.
+    """Runs `python -m MODULE ARGUMENTS`; exits with its status unless that is 0.
 
-    A command that is told to stop saves and says how to go on: SIGTERM is passed on to
-    it, and Ctrl-C, which reaches it by itself, waits for it.
+    A command that gets a signal saves and logs how to resume. So SIGTERM is sent to it;
+    Ctrl-C reaches it without help, and this function waits for its end.
     """
     command = [sys.executable, "-m", module, *arguments]
     print(f"=== {shlex.join(['python', *command[1:]])}", file=sys.stderr, flush=True)
@@ -88,7 +85,7 @@ def run(*arguments: str, module: str = "albert_tf.commands") -> None:
 
 
 def _pack(folder: Path) -> None:
-    """Writes the zip that the benchmark's site takes."""
+    """Writes the zip file for the benchmark's site."""
     names = {name for task in TASKS.values() for name in task.submission.values()}
     with zipfile.ZipFile(folder / "submission.zip", "w", zipfile.ZIP_DEFLATED) as file:
         for path in sorted(folder.glob("*/*.tsv")):
@@ -97,14 +94,12 @@ def _pack(folder: Path) -> None:
 
 
 def _table(folder: Path) -> str:
-    lines = [["", *PAPER]]
-    lines.append(["dev", *(_best(folder / task, task) for task in PAPER)])
+    lines = [["", *PAPER], ["dev", *(_best(folder / task, task) for task in PAPER)]]
     spreads = [_spread(folder / task) for task in PAPER]
     if any(spreads):
         lines.append(["mean +- spread", *spreads])
-    lines.append(
-        ["paper, xxlarge", *(str(score or "-") for _, score in PAPER.values())]
-    )
+    scores = [str(score or "-") for _, score in PAPER.values()]
+    lines.append(["paper, xxlarge", *scores])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -113,7 +108,7 @@ def _table(folder: Path) -> str:
 
 
 def _best(folder: Path, task: str) -> str:
-    """Returns the best checkpoint's score; of MNLI both, matched first."""
+    """Returns the best checkpoint's score; both scores of MNLI, matched first."""
     metrics = json.loads((folder / "model.ckpt-best.json").read_text())
     metric, _ = PAPER[task]
     names = [metric, f"dev_mismatched/{metric}"]
@@ -121,7 +116,7 @@ def _best(folder: Path, task: str) -> str:
 
 
 def _spread(folder: Path) -> str:
-    """Returns mean and spread of several runs."""
+    """Returns mean and spread of several runs; empty for one run."""
     try:
         runs = json.loads((folder / "runs.json").read_text())
     except FileNotFoundError:

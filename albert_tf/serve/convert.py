@@ -253,14 +253,11 @@ def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) ->
     """Prints the largest difference of common outputs, without padding."""
     differences = {}
     for key in sorted(expected.keys() & actual.keys()):
-        a, b = (
-            np.asarray(expected[key], np.float64),
-            np.asarray(actual[key], np.float64),
-        )
+        a, b = (np.asarray(each[key], np.float64) for each in (expected, actual))
         if a.shape[:2] == mask.shape and b.shape == a.shape:
             a, b = a[mask > 0], b[mask > 0]
         differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {name}: largest difference {text}")
-    if not max(differences.values()) <= tolerance:
+    if not max(differences.values()) <= tolerance:  # also if it is NaN
         raise InputError(f"check failed: {name} differs by more than {tolerance:.0e}")

@@ -57,16 +57,14 @@ def export(settings: HubSettings) -> None:
         files=settings,
     )
     source, config, tokenizer = opened.source, opened.config, opened.tokenizer
-    model = weights.model_for(source, config)
-    if not isinstance(model, models.AlbertPretrainer):
-        model = models.AlbertEncoder(config)
-    only = "encoder" if isinstance(model, models.AlbertEncoder) else None
+    model, parts, only = weights.model_for(source, config), "the encoder", None
+    if isinstance(model, models.AlbertPretrainer):
+        parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
+    else:
+        model, only = models.AlbertEncoder(config), "encoder"
     weights.load(model, source, only=only)
     print(f"read     {source.path}")
     export_encoder(model, tokenizer, target)
-    parts = "the encoder"
-    if only is None:
-        parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
     print(f"written  {target}: {parts}, {model.count_params():,} parameters")
     length = min(SEQ_LENGTH, config.max_position_embeddings)
     export_preprocessing(tokenizer, preprocessing, length)

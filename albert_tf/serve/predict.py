@@ -148,8 +148,7 @@ class Predictor:
         order = sorted(range(len(inputs)), key=shapes.__getitem__)
         for begin in range(0, len(order), self.batch_size):
             numbers = order[begin : begin + self.batch_size]
-            batch = [inputs[i] for i in numbers]
-            results = self.pipeline.forward(batch, self._run)
+            results = self.pipeline.forward([inputs[i] for i in numbers], self._run)
             for i, output in zip(numbers, results, strict=True):
                 outputs[i] = output
         return outputs

@@ -5,7 +5,6 @@ the configuration as an asset, so that `weights.load` can read it.
 """
 
 import contextlib
-import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -91,18 +90,18 @@ def save(
     Raises:
         InputError: the folder cannot be written, or has other files.
     """
-    contents_of = dict(assets or {})
+    asset_files = dict(assets or {})
     for name, signature in (signatures or {}).items():
         setattr(root, name, _callable_by_keras(signature))
     if model is not None:
         # A shared variable has several names, but is stored once.
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
         root.model = {type(model).__name__: _options(model)}
-        contents_of["albert_config.json"] = model.config.to_json_string().encode()
-    with _temporary_sibling(Path(folder)) as work, _only_warnings():
+        asset_files[metadata.CONFIG] = model.config.to_json_string().encode()
+    with _temporary_sibling(Path(folder)) as work:
         root.assets = []
         (work / "assets").mkdir()
-        for name, contents in contents_of.items():
+        for name, contents in asset_files.items():
             path = work / "assets" / name
             path.write_bytes(contents)
             root.assets.append(tf.saved_model.Asset(str(path)))
@@ -117,10 +116,11 @@ def save(
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:
     """Returns the numbers that rebuild the model together with its configuration."""
-    options = {**model.get_config()}
-    for name in ("name", "dtype", "config"):
-        del options[name]
-    return {name: tf.Variable(int(n)) for name, n in options.items() if n is not None}
+    return {
+        name: tf.Variable(int(value))
+        for name, value in model.get_config().items()
+        if name not in ("name", "dtype", "config") and value is not None
+    }
 
 
 def check_writable(folder: str | Path) -> None:
@@ -136,8 +136,9 @@ def check_writable(folder: str | Path) -> None:
 @contextlib.contextmanager
 def _temporary_sibling(folder: Path) -> Iterator[Path]:
     """Yields a temporary folder in the parent of a folder to write."""
-    is_free = not folder.exists() or (folder / "saved_model.pb").exists()
-    if not is_free and not (folder.is_dir() and not any(folder.iterdir())):
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    is_saved_model = (folder / "saved_model.pb").exists()
+    if folder.exists() and not (is_empty or is_saved_model):
         raise InputError(
             f"{folder}: exists and is no SavedModel; expected a new folder"
         )
@@ -150,17 +151,6 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _only_warnings() -> Iterator[None]:
-    """Hides TensorFlow's log lines about temporary files."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.INFO))
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _callable_by_keras(signature: Callable) -> Callable:

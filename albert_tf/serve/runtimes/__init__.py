@@ -119,20 +119,18 @@ def in_tensorflow(
 
     def compute(batch: Mapping[str, Any]) -> dict[str, Any]:
         outputs = model(batch)
-        layers = outputs.get("encoder_outputs", ())
         if "encoder_outputs" in names:
-            return {"encoder_outputs": tf.stack(layers, axis=1)}
+            return {"encoder_outputs": tf.stack(outputs["encoder_outputs"], axis=1)}
         return {name: outputs[name] for name in names}
 
-    graphs: list[Callable] = []
+    call: Callable | None = compute if eagerly else None
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if not (graphs or eagerly):
+        nonlocal call
+        if call is None:
             sizes = {name: [None] * x.ndim for name, x in batch.items()}
             specs = {n: tf.TensorSpec(size, tf.int32) for n, size in sizes.items()}
-            graph = tf.function(compute, input_signature=[specs], autograph=False)
-            graphs.append(graph)
-        call = compute if eagerly else graphs[0]
+            call = tf.function(compute, input_signature=[specs], autograph=False)
         outputs = call({name: tf.constant(x) for name, x in batch.items()})
         return {name: value.numpy() for name, value in outputs.items()}
 
@@ -165,8 +163,8 @@ def choose(
     if runtime == "auto" and is_large and log is not None and not has_gpu:
         try:
             session = session_of(model, "onnx", outputs)
-        except InputError as reason:
-            log(f"Using TensorFlow, not ONNX Runtime: {reason}")
+        except InputError as error:
+            log(f"Using TensorFlow, not ONNX Runtime: {error}")
         else:
             log("Using ONNX Runtime; see --runtime")
             return session

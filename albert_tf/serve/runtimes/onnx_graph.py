@@ -99,15 +99,12 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     tensors = _outputs(graph, model, set(signature.outputs))
     for name in signature.outputs:
         graph.nodes.append(helper.make_node("Identity", [tensors[name]], [name]))
-    inputs, outputs = (
-        [
-            helper.make_tensor_value_info(
-                name, _INT32 if is_input or name.endswith("_index") else _FLOAT, shape
-            )
-            for name, shape in shapes.items()
-        ]
-        for shapes, is_input in ((signature.inputs, True), (signature.outputs, False))
-    )
+    info = helper.make_tensor_value_info
+    inputs = [info(name, _INT32, shape) for name, shape in signature.inputs.items()]
+    outputs = [
+        info(name, _INT32 if name.endswith("_index") else _FLOAT, shape)
+        for name, shape in signature.outputs.items()
+    ]
     weights = list(graph.initializers.values())
     file = helper.make_model(
         helper.make_graph(graph.nodes, "albert", inputs, outputs, weights),
@@ -211,12 +208,10 @@ def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -
     segments = graph.Gather(tables.segment, inputs["segment_ids"])
     length = graph.Shape(ids, start=1)
     positions = graph.Slice(tables.position, [0], length)
-    summed = graph.Add(graph.Add(words, segments), positions)
-    hidden = graph.norm(tables.norm, summed)
+    hidden = graph.norm(tables.norm, graph.Add(graph.Add(words, segments), positions))
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
-    scores = _mask_scores(graph, inputs["input_mask"])
-    scores = graph.Unsqueeze(scores, [1, 2])
+    scores = graph.Unsqueeze(_mask_scores(graph, inputs["input_mask"]), [1, 2])
     blocks = list(encoder.layers_in_order())
     for i, block in enumerate(blocks):
         last = first_only and i == len(blocks) - 1

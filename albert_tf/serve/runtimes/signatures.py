@@ -94,9 +94,7 @@ def in_float32(model: keras.Model) -> keras.Model:
     if model.dtype_policy.name == "float32" and model.config.recompute == "none":
         return model
     settings = model.get_config()
-    settings["dtype"] = keras.saving.serialize_keras_object(
-        keras.DTypePolicy("float32")
-    )
+    settings["dtype"] = "float32"
     settings["config"] = {**settings["config"], "recompute": "none"}
     copy = type(model).from_config(settings)
     copy.set_weights(model.get_weights())
