@@ -9,11 +9,11 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 
 NAME = "metrics.jsonl"
-# The numbers of a run: curves["eval"]["loss"] is {step: value}, steps rising.
+# The numbers of a run: curves["eval"]["loss"] is {step: value}, in ascending order.
 Curves = dict[str, dict[str, dict[int, float]]]
 
 _PROGRESS = ("step", "time", "waiting_share", "sequences_per_second", "steps")
-# Endings of the names that each panel shows.
+# The panels, and the endings of the names of their curves.
 _PANELS = {
     "Loss": ("loss",),
     "Score": ("accuracy", "f1", "exact", "exact_match", "corr", "pearson", "spearman"),
@@ -22,7 +22,7 @@ _PANELS = {
 
 
 def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
-    """Reads the lines of a run, and skips lines that are incomplete.
+    """Reads the lines of a run; skips incomplete lines.
 
     Args:
         metrics_file: lines of JSON objects, each with a "kind" ("train", "eval",
@@ -43,13 +43,13 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read(metrics_file: str | Path) -> Curves:
-    """Reads the numbers of a run; a resumed run replaces its later steps.
+    """Reads the numbers of a run; steps after a resume replace older ones.
 
     Args:
         metrics_file: see `entries`.
 
     Returns:
-        {kind: {name: {step: value}}}, steps in rising order.
+        {kind: {name: {step: value}}}, steps in ascending order.
 
     Raises:
         InputError: the file cannot be read, or no line of it holds a number.

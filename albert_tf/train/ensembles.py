@@ -34,7 +34,7 @@ class _Member:
     Attributes:
         folder: the model's folder.
         task: the model's task.
-        splits: the answered splits, without features.
+        splits: the splits, without features.
         answers: answers by the name of the split.
         metrics: metrics of the splits with labels, by name.
     """
@@ -80,9 +80,9 @@ def run(
         InputError: the members do not fit together, or see `finetune.run`.
     """
     settings.check(config)
-    one = dataclasses.replace(config, ensemble=None, ensemble_search=None)
+    member = dataclasses.replace(config, ensemble=None, ensemble_search=None)
     strategy = loop.prepare(config, devices)
-    job = Job(family, settings, one, model, devices, strategy, log)
+    job = Job(family, settings, member, model, devices, strategy, log)
     if config.ensemble is None:
         return finetune.run(job)
     members = config.ensemble
@@ -93,7 +93,7 @@ def run(
     folders = metadata.find_members(members, "--ensemble")
     if len(folders) == 1:
         return finetune.run(job.change(init_checkpoint=folders[0]))
-    # Several runs and trackers belong to training.
+    # Only training has several runs and trackers.
     job = job.change(do_train=False, num_runs=1, wandb=None, mlflow=None)
     return _combine(job, folders, config.ensemble_search)
 
@@ -147,15 +147,15 @@ def _answer(job: Job, folder: str, shared: Any) -> _Member:
         name: finetune.answer(trainer, job.config, split)
         for name, split in parts.items()
     }
-    bare = {
+    splits = {
         use: [dataclasses.replace(split, features=None) for split in each]
         for use, each in splits.items()
     }
-    metrics = _measure(task, bare, answers)
+    metrics = _measure(task, splits, answers)
     task.training = task.evaluation = None
     del trainer, model
     gc.collect()
-    return _Member(folder, task, bare, answers, metrics)
+    return _Member(folder, task, splits, answers, metrics)
 
 
 def _measure(

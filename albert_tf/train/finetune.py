@@ -76,10 +76,11 @@ class Job:
 
 
 def run(job: Job) -> dict[str, float]:
-    """Trains, evaluates, predicts and exports, as the flags ask.
+    """Trains, evaluates, predicts and exports, as the settings say.
 
     Returns:
-        The metrics of the best evaluation of the best run, else of the last steps.
+        The metrics of the best evaluation of the best run. Without an evaluation, the
+        metrics of the last steps.
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
@@ -128,7 +129,7 @@ def prepare_task(
 
     Args:
         job: the run.
-        shared: settings that all members of an ensemble share, instead of the member's.
+        shared: the settings of an ensemble, which replace those in the model's folder.
     """
     family, config = job.family, job.config
     saved = _saved_settings(family, config)
@@ -166,14 +167,14 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
 
 
 def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
-    """Answers a split with a model; all workers have to call it."""
+    """Answers a split with a model; all workers must call it."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     source = trainer.task.dataset([split], with_labels=False)
     return trainer.task.postprocess(split, trainer.predict(source, size))
 
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
-    """Opens the folder of the weights; the flags change the model's configuration."""
+    """Opens the folder of the weights; `model` changes the configuration."""
     opened = ModelFolder(
         config.initial_weights,
         output_dir=config.output_dir,
@@ -252,29 +253,29 @@ def _check_head(
     config: FineTuningSettings,
     description: Mapping[str, Any],
     keys: Sequence[str],
-    own_keys: Sequence[str] = (),
+    run_keys: Sequence[str] = (),
 ) -> None:
-    """Checks that the folders' models have the task's head.
+    """Checks that the models in the folders have the task's head.
 
     Args:
         config: the run's settings.
         description: the content of the new `task.json`.
-        keys: must be equal in every folder whose head the run uses.
-        own_keys: must be equal in `output_dir`, too.
+        keys: keys that must be equal in all folders whose head the run uses.
+        run_keys: further keys that must be equal in `output_dir`.
 
     Raises:
         InputError: a value differs.
     """
     start = ModelFolder(config.initial_weights, output_dir=config.output_dir).folders
-    own = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
+    runs = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
     # Labels of other folders are matched by name when the head is loaded.
-    others = [key for key in keys if key != "labels"]
-    for folder in dict.fromkeys((*own, *(() if config.do_train else start))):
+    start_keys = [key for key in keys if key != "labels"]
+    for folder in dict.fromkeys((*runs, *(() if config.do_train else start))):
         stored = metadata.read_task(folder)
-        for key in (*own_keys, *keys) if folder in own else others:
+        for key in (*run_keys, *keys) if folder in runs else start_keys:
             expected = json.loads(json.dumps(description[key]))
             if stored and stored.get(key) != expected:
-                hint = "use another --output_dir" if folder in own else "must agree"
+                hint = "use another --output_dir" if folder in runs else "must agree"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "
                     f"has {expected!r}; {hint}"
@@ -284,10 +285,9 @@ def _check_head(
 def _saved_settings(
     family: type[FineTuningTask], config: FineTuningSettings
 ) -> TaskSettings | None:
-    """Returns the settings that are stored with the head that the run uses.
+    """Returns the saved settings of the head that the run uses.
 
-    To continue training of a Hugging Face model, its folder gives the labels or the
-    type of head.
+    The folder of a Hugging Face model gives the labels or the type of head.
     """
     opened = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in opened.folders:

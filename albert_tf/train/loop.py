@@ -38,7 +38,7 @@ class Outcome:
 
     Attributes:
         metrics: metrics of the last evaluation, or of the last steps without one.
-        best: the step and the metrics of the best checkpoint; empty if there is none.
+        best: step and metrics of the best checkpoint; empty if there is none.
         trainer: the trainer, which holds the last weights.
         checkpoints: the checkpoints of the run's folder.
     """
@@ -71,7 +71,7 @@ def prepare(
 def lock_output_dir(
     config: TrainingSettings, strategy: tf.distribute.Strategy
 ) -> Iterator[None]:
-    """Locks `output_dir` against other runs; the chief does so for all workers.
+    """Locks `output_dir` against other runs; the chief locks it for all workers.
 
     Raises:
         InputError: see `files.lock_folder`; or a worker was lost.
@@ -116,7 +116,7 @@ def run(
         reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
         checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
         examples_seen = _restore(task, config, model, checkpoints, reporter.log)
-        # This also keeps the chief from writing before all workers have read.
+        # So the chief also writes only after all workers have read the folder.
         _check_agreement(strategy, model, optimizer, examples_seen, config)
         if is_chief(strategy) and config.do_train:
             task.save_assets(folder)
@@ -213,7 +213,7 @@ class _Loop:
         return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event is due after this step; every event is due at the end."""
+        """Whether an event is due after this step; at the end all events are due."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
@@ -248,7 +248,7 @@ class _Loop:
             self._last_save_step = self._step
 
     def _should_stop_early(self) -> bool:
-        """Whether to stop early: too many evaluations since the best one."""
+        """Whether --early_stopping evaluations since the best one were not better."""
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations
         if not patience or not best or step - best["step"] < patience:

@@ -18,7 +18,7 @@ from albert_tf.train import curves, run_file
 from albert_tf.train.trackers import Trackers
 
 _RESULTS = "eval_results.txt"
-_SHORT = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
+_SHORT_NAMES = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 _GIB = 1 << 30
 
 
@@ -26,7 +26,7 @@ class Reporter:
     """Writes lines of progress, `metrics.jsonl`, `eval_results.txt` and summaries.
 
     Args:
-        folder: folder of the run.
+        folder: the run's folder.
         stream: receives the lines.
         task: the run's task.
         config: a `TrainingSettings`.
@@ -41,7 +41,7 @@ class Reporter:
         self._task = task
         self._config = config
         self._enabled = enabled
-        # Of the first and the last line, to estimate the time left.
+        # Values of the first and the last line, to estimate the remaining time.
         self._first_step, self._first_time = 0, 0.0
         self._logged_step = 0
         self._bar: tqdm | None = None
@@ -62,7 +62,7 @@ class Reporter:
             self._bar.close()
 
     def log_start(self, model: keras.Model, strategy: Any, step: int) -> None:
-        """Logs the size of the model and of the training left."""
+        """Logs the size of the model and of the remaining training."""
         if self._enabled:
             lines = self.folder / curves.NAME
             _append(lines, "")
@@ -99,7 +99,7 @@ class Reporter:
         if not self._enabled:
             return
         if self._trackers is None:
-            # The first line is about one step, which includes tracing the graph.
+            # The first line is for one step, which includes tracing the graph.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
             if step > 1:
@@ -157,8 +157,8 @@ class Reporter:
     ) -> None:
         """Logs an evaluation, and adds its block to `eval_results.txt`.
 
-        **As released:** the block of fine-tuning ends with `best`, which in the release
-        does not include the current evaluation.
+        **As released:** a block of fine-tuning ends with `best`. In the released code
+        it does not include the current evaluation.
 
         Args:
             step: number of updates.
@@ -180,7 +180,7 @@ class Reporter:
         add_results(self.folder, {**metrics, "global_step": step, **more})
         self._summarize("summaries/eval", step, metrics, confusions)
         if self._config.do_train:
-            # Last: a run that is killed before this line evaluates again.
+            # Last: after a kill before this line, the resumed run evaluates again.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:
@@ -199,18 +199,18 @@ class Reporter:
                 self.log(f"Curves: {picture}")
 
     def _format(self, metrics: Mapping[str, float]) -> str:
-        """Formats losses and accuracies for a line, under short names."""
+        """Formats losses and accuracies for a line, with short names."""
         others, parts = self._task.progress_metrics, []
         for name, value in metrics.items():
             is_main = name.endswith(("loss", "accuracy")) or name in others
             if is_main and name != "eval_loss":  # the released name of "loss"
-                for long, short in _SHORT.items():
+                for long, short in _SHORT_NAMES.items():
                     name = name.replace(long, short)
                 parts.append(f"{name} {value:.4f}")
         return "  ".join(parts)
 
     def _record(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Adds a line to `metrics.jsonl`, and logs to the trackers."""
+        """Appends a line to `metrics.jsonl`, and logs to the trackers."""
         if self._trackers is not None:
             self._trackers.log(kind, step, metrics)
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
@@ -238,7 +238,7 @@ class Reporter:
 
 
 def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Appends a block to `eval_results.txt` as released, with `best` at its end.
+    """Appends a block to `eval_results.txt` as released, with `best` in the last line.
 
     Raises:
         InputError: it cannot be written.
@@ -254,7 +254,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _peak_memory() -> float:
-    """Returns the peak memory in bytes: of the GPU, else of the process."""
+    """Returns the peak memory of the GPU or else of the process, in bytes."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

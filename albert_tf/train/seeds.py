@@ -20,16 +20,16 @@ from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.weights import metadata
 
-# Has the metrics of several runs.
+# The file with the metrics of several runs.
 _RUNS = "runs.json"
 
 
 def check(config: FineTuningSettings, strategy: tf.distribute.Strategy) -> None:
-    """Checks settings of `run` before any file is read.
+    """Checks settings of `run` before data is read.
 
     Raises:
-        InputError: batches do not fit the devices, or `output_dir` has a single run and
-            --num_runs asks for several, or the reverse.
+        InputError: the devices do not divide a batch, or `output_dir` has a single run
+            and --num_runs is above 1, or the reverse.
     """
     replicas, size = strategy.num_replicas_in_sync, config.predict_batch_size
     if config.do_predict and size % replicas:
@@ -78,7 +78,7 @@ def run(
         InputError: see `loop.run`.
     """
     config = convert_epochs(task, config)
-    key, top, metrics = task.key_metric, 0.0, list[Mapping[str, float]]()
+    key, best_score, metrics = task.key_metric, 0.0, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):
         settings = config
         if config.num_runs > 1:
@@ -88,11 +88,10 @@ def run(
             print(f"Run {number} of {config.num_runs}: {folder}", file=log)
         outcome = loop.run(task, settings, strategy, log, run_file)
         metrics.append(outcome.best or outcome.metrics)
-        # Only the best run's model stays in memory.
         score = metrics[-1].get(key, 0.0)
-        if number == 1 or score > top:
-            best, top = outcome, score
-        del outcome
+        if number == 1 or score > best_score:
+            best, best_score = outcome, score
+        del outcome  # only the best run's model stays in memory
     if config.num_runs > 1 and key in metrics[-1]:
         summary = _summarize(key, metrics, log)
         if is_chief(strategy):

@@ -54,8 +54,8 @@ class Trainer:
         strategy: the devices.
         model: created under the strategy.
         optimizer: built for the model, under the strategy.
-        examples_seen: number of examples to skip, which the run has seen before.
-        log: receives the progress of long evaluations and predictions.
+        examples_seen: number of examples that the run has seen, to skip them.
+        log: logs a line of progress of a long evaluation or prediction.
         flag: stops the run between two steps.
 
     Attributes:
@@ -84,18 +84,18 @@ class Trainer:
         self._strategy = strategy
         self._log = log
         self._flag = flag or StopFlag()
-        # Whether this worker must stop; summed over the workers in each step.
-        self._stops: tf.Variable | None = None
+        # 1 if this worker got a signal; each step sums it over the workers.
+        self._signal: tf.Variable | None = None
         if is_multi_worker(strategy):
-            self._stops = tf.Variable(0.0, trainable=False)
+            self._signal = tf.Variable(0.0, trainable=False)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._iterator: Any = None
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Tracing a step sets the next three: names of the metrics by "train" and
-        # "eval", names of the losses of an evaluation, and variables with a gradient.
-        self._names: dict[str, list[str]] = {}
-        self._eval_losses: list[str] = []
-        self._reached: list[keras.Variable] = []
+        # Tracing a step sets the next three. The keys are "train" and "eval"; the
+        # variables are those that have a gradient.
+        self._metric_names: dict[str, list[str]] = {}
+        self._eval_loss_names: list[str] = []
+        self._variables: list[keras.Variable] = []
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self._gradients = self._compile_gradients()
@@ -112,8 +112,8 @@ class Trainer:
 
         Raises:
             InputError: a loss or a gradient is not finite, an example is invalid, or
-                memory does not suffice.
-            Stopped: after a signal, perhaps before the last of the updates.
+                there is too little memory.
+            Stopped: after a signal, perhaps before the last update.
         """
         config, window, source = self._config, self._window, self.task.training
         if self._iterator is None:
@@ -140,7 +140,7 @@ class Trainer:
         return self._train_metrics(results[-1])
 
     def start_window(self) -> None:
-        """Starts a new window of steps for the means."""
+        """Starts the means anew."""
         self._window = _Window()
 
     def evaluate(self) -> dict[str, float]:
@@ -150,7 +150,7 @@ class Trainer:
             The means of losses and metrics, and the task's scores.
 
         Raises:
-            InputError: an example is invalid, or memory does not suffice.
+            InputError: an example is invalid, or there is too little memory.
             Stopped: after a signal.
         """
         totals: list[np.ndarray] = []
@@ -161,25 +161,25 @@ class Trainer:
         dataset = self._read(read, size)
         count = min(len(source), size * (limit or len(source)))
 
-        def predictions():
+        def run_batches():
             step = self._graph("evaluate", self._evaluate_step, dataset)
             for batch in self._log_progress(dataset, "evaluated", size, count):
                 self._share_signal()
-                sums, outputs = step(batch)
+                sums, predictions = step(batch)
                 totals.append(sums.numpy())
                 if self._must_stop(totals[-1]):
                     self._flag.stop()
-                if outputs:
-                    yield _split_rows(outputs)
+                if predictions:
+                    yield _split_rows(predictions)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
-            if losses := {name: means[name] for name in self._eval_losses}:
+            if losses := {name: means[name] for name in self._eval_loss_names}:
                 means = {"loss": float(self.task.combine_losses(losses)), **means}
             metrics.update(self.task.finalize_metrics(means))
 
-        rest = predictions()
+        outputs = run_batches()
         with self._translate_errors(source):
-            scores = self.task.evaluate_predictions(batches.unshuffle(rest), metrics)
-            for _ in rest:  # the task may need only some
+            scores = self.task.evaluate_predictions(batches.unshuffle(outputs), metrics)
+            for _ in outputs:  # the task may not read all of them
                 pass
         return {**metrics, **scores}
 
@@ -196,23 +196,23 @@ class Trainer:
             The `task.prediction_outputs` of each example, in order.
 
         Raises:
-            InputError: an example is invalid, or memory does not suffice.
+            InputError: an example is invalid, or there is too little memory.
         """
         dataset = self._read(source.evaluation, batch_size)
-        logged = self._log_progress(dataset, "predicted", batch_size, len(source))
+        inputs = self._log_progress(dataset, "predicted", batch_size, len(source))
         step = self._graph("predict", self._predict_step, dataset)
         with self._translate_errors(source):
-            yield from batches.unshuffle(_split_rows(step(batch)) for batch in logged)
+            yield from batches.unshuffle(_split_rows(step(batch)) for batch in inputs)
 
     # Reading
 
     def _read(
         self, read: Callable[[batches.InputShard], tf.data.Dataset], batch_size: int
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Reads on every worker.
+        """Reads the data of this worker.
 
-        A single device does not need the iterators of tf.distribute, whose threads
-        autotune whatever the options of the dataset say, see `batches`.
+        A single device does not need the iterators of tf.distribute. Their threads
+        autotune even if the options of the dataset forbid it, see `batches`.
         """
 
         def read_shard(context):
@@ -232,7 +232,7 @@ class Trainer:
             yield
 
     def _log_progress(self, dataset, verb: str, batch_size: int, count: int):
-        """Yields batches; logs regularly how many are done, and how fast."""
+        """Yields batches; regularly logs the number of examples and the speed."""
         begin = last = time.perf_counter()
         for number, batch in enumerate(dataset, 1):
             yield batch
@@ -247,13 +247,13 @@ class Trainer:
     # Stopping
 
     def _share_signal(self) -> None:
-        """Tells the other workers, with the next sums, that this one must stop."""
-        if self._stops is not None and self._flag.signum is not None:
-            self._stops.assign(1.0)
+        """Sends a signal to the other workers with the sums of the next step."""
+        if self._signal is not None and self._flag.signum is not None:
+            self._signal.assign(1.0)
 
     def _must_stop(self, sums: Any) -> bool:
-        """Whether to stop; the sums of a step decide for all workers."""
-        if self._stops is None:
+        """Whether to stop; for several workers the sums of a step decide."""
+        if self._signal is None:
             return self._flag.signum is not None
         return bool(sums[-1] > 0)
 
@@ -290,7 +290,7 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            settled = results if self._stops is None else results[:-_STEPS_TO_AGREE]
+            settled = results if self._signal is None else results[:-_STEPS_TO_AGREE]
             if any(self._must_stop(result["sums"]) for result in settled[-1:]):
                 break
         return results
@@ -306,9 +306,9 @@ class Trainer:
         return result
 
     def _graph(self, name: str, step: Callable, dataset) -> Callable:
-        """Returns a step with one graph for all lengths of batches.
+        """Returns a step as one graph for all lengths of batches.
 
-        Tracing twelve layers takes seconds, so the graph is kept for later calls.
+        Tracing twelve layers takes seconds, so later calls reuse the graph.
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
@@ -319,11 +319,11 @@ class Trainer:
 
     def _train_step(self, batch):
         results = self._strategy.run(self._replica_train_step, args=(batch,))
-        return self._first(results)
+        return self._first_replica(results)
 
     def _evaluate_step(self, batch):
         sums, outputs = self._strategy.run(self._replica_evaluate_step, args=(batch,))
-        return self._first(sums), self._gather(outputs)
+        return self._first_replica(sums), self._gather(outputs)
 
     def _predict_step(self, batch):
         outputs = self._strategy.run(self._replica_predict_step, args=(batch,))
@@ -336,16 +336,16 @@ class Trainer:
             for name, value in outputs.items()
         }
 
-    def _first(self, value):
+    def _first_replica(self, value):
         return self._strategy.experimental_local_results(value)[0]
 
     # Steps of one replica
 
     def _replica_train_step(self, batch):
-        """Makes an update from the part of a batch on one replica.
+        """Makes an update from one replica's part of a batch.
 
-        The weights of the losses are summed over all replicas first, so that each
-        replica computes its part of the gradient of the whole batch.
+        The weights of the losses are summed over all replicas first. So each replica
+        computes its part of the gradient of the batch.
         """
         weights = _all_reduce_sum(self.task.loss_weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
@@ -356,10 +356,10 @@ class Trainer:
         if self._scales_loss:  # before the update, which may change it
             scale = tf.convert_to_tensor(self.optimizer.dynamic_scale)
         # On one device the update waits for all gradients, to save memory. On several
-        # it must not: this order once deadlocked the all-reduce.
+        # devices this order once deadlocked the all-reduce.
         is_single = tf.distribute.get_replica_context().num_replicas_in_sync == 1
         with tf.control_dependencies(gradients if is_single else []):
-            self.optimizer.apply(gradients, self._reached)
+            self.optimizer.apply(gradients, self._variables)
         return {
             "sums": self._reduce(sums),
             "gradient_norms": optimizers.norms(gradients) / scale,
@@ -380,13 +380,13 @@ class Trainer:
             return {name: value[i] for name, value in parts.items()}
 
         def add(i, sums, gradients):
-            more_sums, more = self._gradients(microbatch(i), weights)
-            added = [a + b for a, b in zip(gradients, more, strict=True)]
-            return i + 1, sums + more_sums, added
+            next_sums, next_gradients = self._gradients(microbatch(i), weights)
+            pairs = zip(gradients, next_gradients, strict=True)
+            return i + 1, sums + next_sums, [a + b for a, b in pairs]
 
         sums, gradients = self._gradients(microbatch(0), weights)
         with tf.control_dependencies(gradients):
-            # Otherwise the loop starts while the first microbatch is in memory.
+            # Without this the loop starts while the first microbatch is in memory.
             start = tf.constant(1)
         _, sums, gradients = tf.while_loop(
             lambda i, *_: i < count,
@@ -399,8 +399,8 @@ class Trainer:
     def _microbatch_gradients(self, batch, weights):
         """Returns the sums, float32 [2 + 2 n], and the gradients of a microbatch.
 
-        **As released:** variables without a gradient are not updated; otherwise weight
-        decay would shrink an unused pooler to zero. `_reached` has the others.
+        **As released:** variables without a gradient are not updated: weight decay
+        would shrink an unused pooler to zero. `_variables` has the others.
         """
         with tf.GradientTape() as tape:
             outputs = self.task.outputs(self.model, batch, training=True)
@@ -412,14 +412,14 @@ class Trainer:
             scaled, [variable.value for variable in variables]
         )
         pairs = zip(all_gradients, variables, strict=True)
-        used = [(g, variable) for g, variable in pairs if g is not None]
-        gradients, self._reached = map(list, zip(*used, strict=True))
+        used = [pair for pair in pairs if pair[0] is not None]
+        gradients, self._variables = map(list, zip(*used, strict=True))
         return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):
         outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.loss_sums(outputs, batch)
-        self._eval_losses = list(losses)
+        self._eval_loss_names = list(losses)
         sums = self._pack("eval", tf.constant(0.0), losses, outputs, batch)
         return self._reduce(sums), self._predictions(outputs, batch)
 
@@ -432,8 +432,8 @@ class Trainer:
 
     def _reduce(self, sums):
         """Adds up the result of `_pack` and the stop flags over the replicas."""
-        if self._stops is not None:
-            sums = tf.concat([sums, [self._stops]], 0)
+        if self._signal is not None:
+            sums = tf.concat([sums, [self._signal]], 0)
         return _all_reduce_sum(sums)
 
     # Metrics
@@ -443,20 +443,20 @@ class Trainer:
         weights = self.task.loss_weights(batch)
         pairs = {name: (losses[name], weights[name]) for name in losses}
         pairs |= self.task.batch_metrics(outputs, batch)
-        self._names[kind] = list(pairs)
+        self._metric_names[kind] = list(pairs)
         tokens = tf.cast(tf.size(batch["input_ids"]), tf.float32)
         values = (value for pair in pairs.values() for value in pair)
         return tf.stack([loss, tokens, *values])
 
     def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
-        """Undoes `_pack`: each metric's sum over its weight."""
+        """Returns the metrics in a result of `_pack`: each sum over its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
-            for i, name in enumerate(self._names[kind])
+            for i, name in enumerate(self._metric_names[kind])
         }
 
     def _train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
-        """Returns the means of the window, and numbers of the last step."""
+        """Returns the means of the window, and the numbers of the last step."""
         window = self._window
         loss, tokens = window.sums[:2].tolist()
         means = {"loss": loss / window.steps, **self._means(window.sums, "train")}
@@ -471,7 +471,7 @@ class Trainer:
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:
-        """Checks that steps are finite, before a checkpoint is saved."""
+        """Checks losses and gradients of steps, before a checkpoint is saved."""
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
         # With loss scaling, a step that overflows is skipped, and halves the scale.
@@ -495,8 +495,8 @@ class Trainer:
 def _all_reduce_sum(values):
     """Sums values over the replicas.
 
-    TensorFlow registers a gradient for each all-reduce, which keeps the graph in memory
-    for the life of the process. So a single replica calls none.
+    TensorFlow registers a gradient for each all-reduce. This keeps the graph in memory
+    until the process ends, so a single replica does not call it.
     """
     replicas = tf.distribute.get_replica_context()
     if replicas.num_replicas_in_sync == 1:
@@ -506,7 +506,7 @@ def _all_reduce_sum(values):
 
 @functools.cache
 def _fuse(function: Callable) -> Callable:
-    """Compiles a function to one loop, which computes in float32."""
+    """Compiles a function to one loop that computes in float32."""
 
     def compute(*tensors):
         results = function(*[tf.cast(tensor, tf.float32) for tensor in tensors])
@@ -516,6 +516,6 @@ def _fuse(function: Callable) -> Callable:
 
 
 def _split_rows(outputs: Mapping[str, tf.Tensor]):
-    """Returns the numbers of the examples, and their outputs, as arrays."""
+    """Returns the numbers of the examples and their outputs, as arrays."""
     values = {name: np.asarray(value) for name, value in outputs.items()}
     return values.pop(_ROW), values

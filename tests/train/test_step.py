@@ -36,7 +36,10 @@ def scaled():
             tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_pack`: loss, tokens, one pair
             [tf.fill((2, 3), gradient)],
         )
-        made._reached, made._names = model.trainable_variables, {"train": ["loss"]}
+        made._variables, made._metric_names = (
+            model.trainable_variables,
+            {"train": ["loss"]},
+        )
         made._iterator = Endless()
         return made, optimizer
 
