@@ -29,8 +29,8 @@ TOLERANCE = 1e-4
 def convert(settings: ConversionSettings) -> None:
     """Converts weights, and prints the steps and the result of the check.
 
-    The check compares the outputs of the model that was read and of the written
-    model, read again. Nothing in the input is executed.
+    The check reads the written model and compares its outputs with those of the input
+    model. Nothing in the input is executed.
 
     Raises:
         InputError: see `weights.load`, `weights.save` and `runtimes.save`; or the
@@ -69,7 +69,7 @@ def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Mod
     kind = opened.task.get("kind")
     family = registry.task(kind)
     if settings.output_format in runtimes.SUFFIXES and family is not None:
-        # Weights do not have the number of spans, which is part of an exported graph.
+        # An exported graph contains the number of spans, which the weights lack.
         task = _description(opened)
         return family.from_stored(task, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
@@ -79,7 +79,7 @@ def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Mod
 
 
 def _description(opened: ModelFolder) -> dict[str, Any]:
-    """Returns the whole `task.json` of a fine-tuned model; empty for any other."""
+    """Returns the complete `task.json` of a fine-tuned model; empty for others."""
     family = registry.task(opened.task.get("kind"))
     if family is None:
         return {}
@@ -117,7 +117,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
 
 
 def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
-    """Opens the vocabulary; a grown model needs another one than its folder's."""
+    """Opens the vocabulary; a model with more tokens needs a new one."""
     if settings.vocab_size is None or not any(settings.vocabularies):
         return opened.find_tokenizer()
     cleaning = settings.do_lower_case, settings.keep_accents
@@ -140,7 +140,7 @@ def _save(
 ) -> Path:
     """Writes weights, vocabulary and task; returns the path of the weights.
 
-    A `.keras` file only gets the vocabulary and the task of a fine-tuned model.
+    For a `.keras` file, vocabulary and task are written only if there is a task.
     """
     format = settings.output_format
     task = {} if format == "hf" else _description(opened)
@@ -195,12 +195,12 @@ def _export(
     )
     mask = tokens["input_mask"]
     # Without positions, Keras predicts all of them.
-    everywhere = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
-    batch = _inputs(model, tokens) | {"masked_lm_positions": everywhere}
-    theirs = runtimes.load(path)(batch)
-    # The error of lower precision depends on the weights: printed, but not bounded.
+    positions = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
+    batch = _inputs(model, tokens) | {"masked_lm_positions": positions}
+    outputs = runtimes.load(path)(batch)
+    # The error of lower precision depends on the weights, so it is only printed.
     tolerance = TOLERANCE if settings.precision == "float32" else np.inf
-    _compare(f"{path} in {format}", _run(model, tokens), theirs, mask, tolerance)
+    _compare(f"{path} in {format}", _run(model, tokens), outputs, mask, tolerance)
 
 
 def _export_folder(
@@ -250,7 +250,7 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
 
 
 def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) -> None:
-    """Prints the largest difference of common outputs, without padding."""
+    """Prints and checks the largest difference of common outputs, without padding."""
     differences = {}
     for key in sorted(expected.keys() & actual.keys()):
         a, b = (np.asarray(each[key], np.float64) for each in (expected, actual))

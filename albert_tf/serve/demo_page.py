@@ -1,6 +1,6 @@
-"""A local page to try a model, made with Gradio: `albert-tf demo-page`.
+"""A local Gradio page to try a model: `albert-tf demo-page`.
 
-It answers with a `Predictor`, like `predict.py`, one request at a time.
+A `Predictor` answers one request at a time.
 """
 
 import importlib.util

@@ -33,7 +33,7 @@ SEQ_LENGTH = 128
 
 
 def export(settings: HubSettings) -> None:
-    """Writes both modules and prints their paths.
+    """Writes the encoder and the preprocessing, and prints the paths.
 
     Raises:
         InputError: the weights, the configuration or the vocabulary are missing, or a
@@ -83,13 +83,13 @@ def export_encoder(
     `mlm_logits` [B, P, V], and `sop` adds `sop_logits` [B, 2].
 
     Args:
-        model: an `AlbertEncoder`, or an `AlbertPretrainer` to write its heads, too.
-        tokenizer: whose vocabulary becomes an asset.
+        model: an `AlbertEncoder`; or an `AlbertPretrainer`, to write its heads, too.
+        tokenizer: the vocabulary, which becomes an asset.
         folder: the folder to create; an older module there is replaced.
 
     Raises:
         InputError: the folder cannot be written, the model has another class, or the
-            vocabulary has another size than the model's.
+            sizes of the vocabulary and the model differ.
     """
     check_class(model, models.AlbertEncoder, models.AlbertPretrainer)
     model.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
@@ -250,7 +250,7 @@ def _pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
         return {key: features[name] for key, name in _INPUTS.items()}
 
     for texts in (1, 2):
-        for ragged_rank in (1, 2):  # other publishers split tokens by words, too
+        for ragged_rank in (1, 2):  # 2: tokens by words, as in other modules
             spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
             pack.get_concrete_function([spec] * texts, tf.TensorSpec([], tf.int32))
     return pack

@@ -1,10 +1,10 @@
 """Answers raw text, for `predict.py` and for Python.
 
-    answer = predict.load("runs/mrpc")
-    for row in answer([{"text_a": "It rains.", "text_b": "Rain falls."}]):
-        print(row["label"], row["probability"])
+    predictor = predict.load("runs/mrpc")
+    for answer in predictor([{"text_a": "It rains.", "text_b": "Rain falls."}]):
+        print(answer["label"], answer["probability"])
 
-A pipeline, see `tasks.pipelines`, encodes rows and makes answers. TensorFlow, ONNX
+A pipeline encodes rows and makes answers, see `tasks.pipelines`. TensorFlow, ONNX
 Runtime or LiteRT runs the model. Inputs of similar length share a batch.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # an exported model answers without it
 
     from albert_tf.tasks.serving import ServingFunction
 
-# Number of inputs in memory, which are sorted by length.
+# Number of inputs that are sorted by length together in memory.
 _INPUTS_TO_SORT = 2048
 
 Log = Callable[[str], None]
@@ -53,8 +53,8 @@ class Predictor:
 
     Attributes:
         pipeline: encodes rows and makes answers.
-        open_run: opens the model as a function of arrays; `is_large` says whether the
-            job is larger than a batch.
+        open_run: opens the model as a function of arrays. Its argument `is_large` says
+            whether the first call has more inputs than a batch.
         batch_size: number of inputs in a batch.
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
@@ -73,7 +73,7 @@ class Predictor:
 
     @property
     def fields(self) -> Mapping[str, bool | None]:
-        """The keys of a row, in the order of columns, see `rows.Fields`."""
+        """The keys of a row in the order of columns, see `rows.Fields`."""
         return self.pipeline.fields
 
     def export(self, folder: str | Path) -> None:
@@ -114,7 +114,7 @@ class Predictor:
     def answer_located(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
-        """Does the same for rows with their locations, which messages name."""
+        """Answers rows with their locations, for messages; see `__call__`."""
         for example, outputs in self._run_model(rows):
             yield self.pipeline.postprocess(example, outputs)
 
@@ -158,13 +158,13 @@ class Ensemble:
     """Answers rows with the mean of several fine-tuned models, opened in turn.
 
     Args:
-        paths: see `load`.
-        open_member: opens one of them.
+        paths: the folders of the models.
+        open_member: opens a model.
 
     Attributes:
         fields: see `Predictor`.
         source: the paths.
-        task: the task of the first.
+        task: the task of the first model.
     """
 
     def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
@@ -177,13 +177,13 @@ class Ensemble:
         self.task = self._first.task
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
-        """Answers rows, see `Predictor`; all of them are read before the first."""
+        """Answers rows, see `Predictor`; reads all rows before the first answer."""
         return self.answer_located((f"row {n}", row) for n, row in enumerate(rows, 1))
 
     def answer_located(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
-        """Does the same for rows with their locations, which messages name."""
+        """Answers rows with their locations, for messages; see `__call__`."""
         rows, totals = list(rows), list[Any]()
         for path in self._paths:
             member, self._first = self._first or self._open(path), None
@@ -197,7 +197,7 @@ class Ensemble:
 
 
 def _group(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yields groups of examples with `_INPUTS_TO_SORT` inputs."""
+    """Yields groups of examples with about `_INPUTS_TO_SORT` inputs."""
     group: list[Example] = []
     count = 0
     for example in examples:
@@ -229,13 +229,13 @@ def run(
     """
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    how: Any = {"checkpoint": config.checkpoint, "files": config}
-    how["log"] = functools.partial(print, file=log)
+    others: Any = {"checkpoint": config.checkpoint, "files": config}
+    others["log"] = functools.partial(print, file=log)
     predictor: Predictor | Ensemble
     if set(",*") & set(config.model) and not os.path.exists(config.model):
-        predictor = load_ensemble(config.model.split(","), options, **how)
+        predictor = load_ensemble(config.model.split(","), options, **others)
     else:
-        predictor = load(config.model, options, **how)
+        predictor = load(config.model, options, **others)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         rows = text_rows.read(config, arguments, predictor.fields, log)
@@ -254,15 +254,15 @@ def _to_standard_output(line: bytes) -> None:
 
 
 def load_ensemble(paths: Sequence[str], *options: Any, **others: Any) -> Ensemble:
-    """Opens several fine-tuned models, of which one is in memory at a time.
+    """Opens several fine-tuned models; one at a time is in memory.
 
     Args:
-        paths: their folders, or patterns such as "runs/mrpc/run-*".
+        paths: the models' folders, or patterns such as "runs/mrpc/run-*".
         *options: see `load`.
         **others: see `load`.
 
     Raises:
-        InputError: they are for different tasks, labels or numbers of options.
+        InputError: the models have different tasks, labels or numbers of options.
     """
     folders = metadata.find_members(paths, "--model")
     return Ensemble(folders, lambda path: load(path, *options, **others))
@@ -280,8 +280,8 @@ def load(
 
     Args:
         path: the folder of a fine-tuning run, or one of its checkpoints; a folder that
-            `convert` wrote for another runtime; or weights of any format that
-            `weights.load` takes, for `options.task`.
+            `convert` wrote for another runtime; or weights in any format of
+            `weights.load`, for `options.task`.
         options: settings of the answers.
         checkpoint: a run's checkpoint to use, see `weights.open_source`.
         files: the configuration and vocabulary; by default from the weights' folder.
@@ -293,7 +293,7 @@ def load(
     """
     exported = sessions.find(path)
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
-    _ = opened.task or exported or opened.source  # refuses a path without weights
+    _ = opened.task or exported or opened.source  # an error if there are no weights
     task = _resolve_task(path, opened, options)
     pipeline = _pipeline(task, opened, options)
     if exported is None:
@@ -338,7 +338,7 @@ def _resolve_task(
             f"--task={kind}: needs --labels, in the order of the model's outputs"
         )
     if kind == "question_answering" and options.threshold is not None and not is_ours:
-        task["version"] = "2.0"  # only this has odds
+        task["version"] = "2.0"  # only this version has null odds
     return task
 
 
@@ -358,7 +358,7 @@ def _pipeline(
 def _load_exported(
     file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: AnswerSettings
 ) -> Predictor:
-    """Opens a file of `convert`, without TensorFlow."""
+    """Opens a file that `convert` wrote, without TensorFlow."""
     runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
     if options.runtime not in ("auto", runtime):
         raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")

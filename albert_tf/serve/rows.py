@@ -16,7 +16,8 @@ from albert_tf.serve.settings.predict import PredictSettings
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The fields of a row, and whether each is a list of texts; None: an optional text.
+# The fields of a row; True for a list of texts, False for a text, None for an optional
+# text.
 Fields = Mapping[str, bool | None]
 
 
@@ -28,12 +29,12 @@ def read(
 ) -> Iterator[tuple[str, Any]]:
     """Yields the location and the unchecked value of each row.
 
-    If a row is one text, every line is a row, also an empty one. Otherwise blank lines
+    If a row is one text, each line is a row, even an empty line. Otherwise blank lines
     are skipped and counted.
 
     Args:
         config: the input and its format.
-        arguments: lines to read instead of the input, if there are any.
+        arguments: lines to read instead of the input; empty to read the input.
         fields: the fields of a row.
         log: receives the number of blank lines.
 
@@ -101,7 +102,7 @@ def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
 
 
 def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
-    """Splits a line at tabs; a list as the last field takes all other columns."""
+    """Splits a line at tabs; if the last field is a list, it gets all other columns."""
     columns: list[Any] = text.split("\t")
     last = len(fields) - 1
     if [*fields.values()][last]:
@@ -153,7 +154,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
                 f"{location}: {name} is {actual}; expected {kind} "
                 f"(a row has {', '.join(fields)})"
             )
-        # TensorFlow refuses half of a surrogate pair.
+        # TensorFlow rejects half of a surrogate pair.
         texts = [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]
         checked[name] = texts if expects_list else texts[0]
     return checked

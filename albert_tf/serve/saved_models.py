@@ -1,7 +1,7 @@
 """Writes SavedModels for other programs.
 
-A SavedModel of this package has each variable once, under its name in `weights`, and
-the configuration as an asset, so that `weights.load` can read it.
+A SavedModel of this package has each variable once, under its name in `weights`. The
+configuration is an asset. So `weights.load` can read the SavedModel.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from albert_tf.weights.names import expand
 def make_reusable(
     call: Callable, layers: Sequence[keras.Layer] = ()
 ) -> tf.train.Checkpoint:
-    """Returns an object that is still callable after loading.
+    """Returns an object that is callable after a SavedModel is loaded.
 
     It has TF-Hub's interface of reusable SavedModels for `hub.KerasLayer`: `variables`,
     `trainable_variables` and `regularization_losses`.
@@ -75,17 +75,17 @@ def save(
     model: keras.Model | None = None,
     assets: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes a whole SavedModel, or nothing.
+    """Writes a SavedModel; after a failure the folder is unchanged.
 
     A signature takes tensors by name, but `keras.layers.TFSMLayer` passes one argument.
-    For it, `root` gets a function of the same name that takes a tensor or a dict.
+    So `root` also gets a function of the same name that takes a tensor or a dict.
 
     Args:
         root: a trackable object.
         folder: the folder to create; an older SavedModel there is replaced.
         signatures: concrete functions of named tensors.
-        model: its weights and configuration are stored, too.
-        assets: contents of other files, by name.
+        model: a model whose weights and configuration are stored, too.
+        assets: contents of further files, by name.
 
     Raises:
         InputError: the folder cannot be written, or has other files.
@@ -115,7 +115,7 @@ def save(
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:
-    """Returns the numbers that rebuild the model together with its configuration."""
+    """Returns the arguments of the model's class besides its configuration."""
     return {
         name: tf.Variable(int(value))
         for name, value in model.get_config().items()
@@ -135,7 +135,7 @@ def check_writable(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def _temporary_sibling(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder in the parent of a folder to write."""
+    """Yields a temporary folder next to the folder to write, and checks the latter."""
     is_empty = folder.is_dir() and not any(folder.iterdir())
     is_saved_model = (folder / "saved_model.pb").exists()
     if folder.exists() and not (is_empty or is_saved_model):
@@ -154,7 +154,7 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
 
 
 def _callable_by_keras(signature: Callable) -> Callable:
-    """Returns a signature as a function of its only tensor, or of a dict of several."""
+    """Returns a signature as a function of one tensor, or of a dict of tensors."""
     _, specs = signature.structured_input_signature  # type: ignore[attr-defined]
     if len(specs) > 1:
         return tf.function(

@@ -27,7 +27,7 @@ class Session:
         path: the file.
         inputs: the names of its inputs.
         outputs: the names of its outputs.
-        run: computes them.
+        run: computes the outputs.
     """
 
     path: Path
@@ -51,10 +51,10 @@ class Session:
 
 
 def find(path: str | Path) -> Path | None:
-    """Returns the model file of a folder that answers without TensorFlow.
+    """Returns the model file of a folder that answers without TensorFlow, if any.
 
     Raises:
-        InputError: the path is such a file, which has no vocabulary.
+        InputError: the path is a model file, which has no vocabulary.
     """
     path = Path(path)
     if path.suffix in SUFFIXES.values() and path.is_file():
@@ -75,7 +75,7 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
             ONNX Runtime chooses.
 
     Raises:
-        InputError: another file, or the runtime is not installed.
+        InputError: it is another file, or the runtime is not installed.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES.values():

@@ -23,7 +23,7 @@ from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
 
 __all__ = ["SUFFIXES", "choose", "in_tensorflow", "load", "save", "session_of"]
 
-# Neither format can have more in a file.
+# Maximum size of a file in both formats.
 MAX_BYTES = 2**31 - 2**20
 
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
@@ -49,8 +49,8 @@ def save(
         format: "litert" or "onnx".
         precision: type of the stored weights. With "float16" and "float32" the runtime
             computes in float32. With "int8" it also rounds the inputs of matrix
-            products to 8 bits, with dynamic scales: LiteRT has one for each token, ONNX
-            one for the whole batch, so that outputs depend slightly on the batch.
+            products to 8 bits, with dynamic scales. LiteRT has a scale for each token;
+            ONNX has one for the batch, so outputs depend slightly on the batch.
             LiteRT's int8 file of a pretraining model has the word table twice, rounded
             for the lookup and for the output.
         outputs: names of the outputs. Default: the head's, or `sequence_output`
@@ -110,8 +110,8 @@ def in_tensorflow(
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`; also "encoder_outputs", [B, L, T, H].
-        eagerly: run without a graph, which takes seconds to trace. All batches share
-            a graph, whatever their sizes.
+        eagerly: run without a graph, which takes seconds to trace. Batches of all
+            sizes share one graph.
     """
     import tensorflow as tf
 
@@ -152,7 +152,7 @@ def choose(
         outputs: see `save`.
         runtime: "tensorflow", "onnx", "litert" or "auto". "auto" uses ONNX Runtime for
             a large job without a GPU if there is a `log`, else TensorFlow.
-        is_large: whether the job is larger than a batch, and so worth a graph.
+        is_large: whether the job is larger than a batch, so that a graph is faster.
         log: logs the choice.
     """
     import tensorflow as tf

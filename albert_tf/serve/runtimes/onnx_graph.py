@@ -1,7 +1,7 @@
 """ONNX files: the graph of a model, written node by node from its weights.
 
-All layers name the same initializers, so that shared weights are in the file once. The
-graph only uses standard operators.
+All layers name the same initializers, so a file has shared weights once. The graph uses
+only standard operators.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from albert_tf.model import heads, models
 from albert_tf.model.layers import MASKED_SCORE, NORM_EPSILON
 from albert_tf.serve.runtimes.signatures import Signature
 
-# The first with Gelu, and its version of the file format.
+# The first operator set with Gelu, and its version of the file format.
 _OPSET = 20
 _IR_VERSION = 9
 _FLOAT, _INT32 = TensorProto.FLOAT, TensorProto.INT32
@@ -46,7 +46,7 @@ class _Graph:
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
-        """Returns a method that adds a node, with one output or a list of `count`."""
+        """Returns a method that adds a node with one output, or `count` outputs."""
 
         def add(*inputs: Any, count: int | None = None, **attributes: Any) -> Any:
             outputs = [f"{op}_{len(self.nodes)}_{i}" for i in range(count or 1)]
@@ -138,11 +138,11 @@ def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
     """Rounds weights to 8 bits, with a scale for each column of a matrix.
 
     Inputs of the products are rounded at run time. CPUs without VNNI add two products
-    in 16 bits, which overflow unless `reduce_range` leaves 7 bits to the weights.
+    in 16 bits. `reduce_range` limits weights to 7 bits, to avoid an overflow.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # Nothing in the graph can be folded, so that it needs no pre-processing.
+    # The graph has nothing to fold, so it needs no pre-processing.
     file.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
@@ -157,15 +157,15 @@ def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(path)
 
 
-def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, str]:
-    """Adds a model; returns its tensors by their names in Keras."""
+def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, str]:
+    """Adds a model; returns its tensors, at least `names`, by their names in Keras."""
     inputs = {name: name for name in ("input_ids", "input_mask", "segment_ids")}
     if isinstance(model, models.AlbertMultipleChoice):
         rows = graph.Concat([-1], graph.Shape("input_ids", start=2), axis=0)
         inputs = {name: graph.Reshape(name, rows) for name in inputs}
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
-    # The last layer computes the first token only, if no output needs another.
-    first_only = wanted <= {"logits", "pooled_output", "sop_logits"} and not (
+    # If all outputs use only the first token, the last layer computes only that.
+    first_only = names <= {"logits", "pooled_output", "sop_logits"} and not (
         isinstance(model, models.AlbertTokenClassifier)
     )
     states = _encoder(graph, encoder, inputs, first_only)
@@ -175,7 +175,7 @@ def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, s
         case models.AlbertPretrainer():
             if model.sentence is not None:
                 outputs["sop_logits"] = graph.dense(model.sentence.output_dense, pooled)
-            if "mlm_logits" in wanted:
+            if "mlm_logits" in names:
                 outputs["mlm_logits"] = _masked_lm(graph, model, states)
         case models.AlbertClassifier():
             outputs["logits"] = graph.dense(model.head.output_dense, pooled)
@@ -184,9 +184,9 @@ def _outputs(graph: _Graph, model: keras.Model, wanted: set[str]) -> dict[str, s
         case models.AlbertMultipleChoice():
             logits = graph.dense(model.head.output_dense, pooled)
             shape = graph.Shape("input_ids", end=2)
-            is_there = graph.ReduceMax("input_mask", [-1], keepdims=0)
+            choice_mask = graph.ReduceMax("input_mask", [-1], keepdims=0)
             logits = graph.Reshape(logits, shape)
-            outputs["logits"] = graph.Add(logits, _mask_scores(graph, is_there))
+            outputs["logits"] = graph.Add(logits, _mask_scores(graph, choice_mask))
         case models.AlbertSpanLabeler():
             logits = graph.dense(model.head.output_dense, states)
             parts = graph.Split(logits, axis=-1, num_outputs=2, count=2)
@@ -303,13 +303,12 @@ def _end_log_probs(
     starts = _gather_positions(graph, states, start_index)
     layer = head.end_hidden
     upper, lower = np.split(np.asarray(layer.kernel), 2)
-    of_state = graph.store(f"{layer.kernel.path} of the state", upper)
-    from_states = graph.MatMul(states, of_state)
-    of_start = graph.store(f"{layer.kernel.path} of the start", lower)
-    from_starts = graph.Add(graph.MatMul(starts, of_start), layer.bias)
-    hidden = graph.Add(
-        graph.Unsqueeze(from_states, [1]), graph.Unsqueeze(from_starts, [2])
-    )
+    kernel = graph.store(f"{layer.kernel.path} of the state", upper)
+    state_part = graph.MatMul(states, kernel)
+    kernel = graph.store(f"{layer.kernel.path} of the start", lower)
+    start_part = graph.Add(graph.MatMul(starts, kernel), layer.bias)
+    state_part = graph.Unsqueeze(state_part, [1])
+    hidden = graph.Add(state_part, graph.Unsqueeze(start_part, [2]))
     hidden = graph.norm(head.end_norm, graph.Tanh(hidden))
     logits = graph.Squeeze(graph.dense(head.end, hidden), [-1])
     impossible = graph.Unsqueeze(impossible, [1])
