@@ -342,7 +342,7 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
         return
     weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
     numbers = (count_steps(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
-    # Sums of numbers below 4096 over thousands of replicas are exact.
+    # float32 sums of numbers below 4096 are exact for up to 4096 replicas.
     values = [float(number % 4096) for number in numbers]
     if devices.all_reduce_sum(strategy, values) != [replicas * x for x in values]:
         raise InputError(

@@ -1,6 +1,6 @@
 """Logs the settings and metrics of a run to Weights & Biases and MLflow."""
 
-import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,14 +18,12 @@ def check(config: TrainingSettings) -> None:
         InputError: a library is missing.
     """
     for name in ("wandb", "mlflow"):
-        if project := getattr(config, name):
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                raise InputError(
-                    f"--{name}={project}: {name} is not installed; run pip install "
-                    f"'albert_tf[{name}]'"
-                ) from None
+        project = getattr(config, name)
+        if project and importlib.util.find_spec(name) is None:
+            raise InputError(
+                f"--{name}={project}: {name} is not installed; run pip install "
+                f"'albert_tf[{name}]'"
+            )
 
 
 class Trackers:
@@ -53,7 +51,9 @@ class Trackers:
         self._mlflow: Any = None
         if config.wandb:
             with errors.log_failure("run of Weights & Biases", log):
-                self._wandb = importlib.import_module("wandb").init(
+                import wandb
+
+                self._wandb = wandb.init(
                     project=config.wandb,
                     name=folder.name,
                     dir=str(folder),
@@ -62,7 +62,8 @@ class Trackers:
                 )
         if config.mlflow:
             with errors.log_failure("run of MLflow", log):
-                mlflow = importlib.import_module("mlflow")
+                import mlflow
+
                 mlflow.set_experiment(config.mlflow)
                 mlflow.start_run(run_name=folder.name)
                 self._mlflow = mlflow

@@ -19,6 +19,7 @@ def libraries(monkeypatch):
     """Stands for both libraries; returns their mocks."""
     made = types.SimpleNamespace(wandb=mock.MagicMock(), mlflow=mock.MagicMock())
     for name, library in vars(made).items():
+        library.__spec__ = mock.Mock()  # as if it were installed
         monkeypatch.setitem(sys.modules, name, library)
     return made
 

@@ -11,8 +11,8 @@ class PageSettings(ServedModelSettings):
     """Page.
 
     Args:
-        host: Address to listen at. With another address than that of this machine, such
-            as 0.0.0.0, anyone who can reach it can use the model.
+        host: Address to listen at. With an address other than this machine's, such as
+            0.0.0.0, everyone who can reach it can use the model.
         port: Port to listen at. 0 picks the first free port starting at 7860.
         open_browser: Open the page in the browser.
     """
