@@ -64,12 +64,13 @@ def _rows(
     if config.input_format == "auto":
         extension = suffix(config.input_file or "")
     if extension == ".csv":
+        columns = [
+            Column(field, required=kind is not None, may_be_empty=True)
+            for field, kind in fields.items()
+        ]
         table = tables.read(
             name,
-            [
-                Column(field, required=kind is not None, may_be_empty=True)
-                for field, kind in fields.items()
-            ],
+            columns,
             lambda values: dict(zip(fields, values, strict=True)),
             dialect=Dialect(encoding=config.encoding),
             log=functools.partial(print, file=log),
@@ -145,9 +146,8 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
             continue
         value = row.get(name)
         texts = value if expects_list else [value]
-        if not (
-            isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts)
-        ):
+        is_list = isinstance(texts, list) and texts != []
+        if not (is_list and all(isinstance(text, str) for text in texts)):
             kind = "a list of texts" if expects_list else "a text"
             actual = errors.quote(value) if name in row else "missing"
             raise InputError(
