@@ -146,10 +146,10 @@ def _save(
     task = {} if format == "hf" else _description(opened)
     needs_vocabulary = format != "keras" or bool(task)
     tokenizer = _tokenizer(settings, opened) if needs_vocabulary else None
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if format == "hf":
-        more = {"tokenizer": tokenizer, "task": opened.task}
-    written = weights.save(model, settings.output, format, **more)
+        options = {"tokenizer": tokenizer, "task": opened.task}
+    written = weights.save(model, settings.output, format, **options)
     print(f"written  {written} ({format})")
     location = written.parent / metadata.TASK
     if needs_vocabulary and tokenizer is None:

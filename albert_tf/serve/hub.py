@@ -176,16 +176,16 @@ def export_preprocessing(
     saved_models.save(root, folder)
 
 
-def _specs(*more: str) -> dict[str, tf.TensorSpec]:
-    return {name: tf.TensorSpec([None, None], tf.int32) for name in (*_INPUTS, *more)}
+def _specs(*extra: str) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([None, None], tf.int32) for name in (*_INPUTS, *extra)}
 
 
-def _trace(call: Callable, *more: str) -> Callable:
+def _trace(call: Callable, *extra: str) -> Callable:
     """Returns `call(inputs, training=False)`, traced for both values of `training`.
 
     Args:
         call: takes a dict of tensors and whether to train.
-        *more: names of inputs in addition to the encoder's.
+        *extra: names of inputs in addition to the encoder's.
     """
 
     # Not a lambda: hub.KerasLayer needs an argument named `training`.
@@ -194,7 +194,7 @@ def _trace(call: Callable, *more: str) -> Callable:
         return call(inputs, training)
 
     for training in (False, True):
-        traced.get_concrete_function(_specs(*more), training=training)
+        traced.get_concrete_function(_specs(*extra), training=training)
     return traced
 
 
@@ -215,15 +215,15 @@ def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
 
 
 def _head_fn(
-    encode: Callable, head: Callable, layers: Sequence[keras.Layer], *more: str
+    encode: Callable, head: Callable, layers: Sequence[keras.Layer], *extra: str
 ) -> tf.train.Checkpoint:
-    """Returns the encoder with a head, see `_trace` for `more`."""
+    """Returns the encoder with a head, see `_trace` for `extra`."""
 
     def call(inputs, training):
         outputs = encode({name: inputs[name] for name in _INPUTS}, training)
         return {**outputs, **head(inputs, outputs)}
 
-    return saved_models.make_reusable(_trace(call, *more), layers)
+    return saved_models.make_reusable(_trace(call, *extra), layers)
 
 
 def _signature(encode: Callable) -> Callable:

@@ -229,13 +229,13 @@ def run(
     """
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    others: Any = {"checkpoint": config.checkpoint, "files": config}
-    others["log"] = functools.partial(print, file=log)
+    source: Any = {"checkpoint": config.checkpoint, "files": config}
+    source["log"] = functools.partial(print, file=log)
     predictor: Predictor | Ensemble
     if set(",*") & set(config.model) and not os.path.exists(config.model):
-        predictor = load_ensemble(config.model.split(","), options, **others)
+        predictor = load_ensemble(config.model.split(","), options, **source)
     else:
-        predictor = load(config.model, options, **others)
+        predictor = load(config.model, options, **source)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         rows = text_rows.read(config, arguments, predictor.fields, log)
@@ -253,19 +253,19 @@ def _to_standard_output(line: bytes) -> None:
         sys.stdout.flush()
 
 
-def load_ensemble(paths: Sequence[str], *options: Any, **others: Any) -> Ensemble:
+def load_ensemble(paths: Sequence[str], *arguments: Any, **options: Any) -> Ensemble:
     """Opens several fine-tuned models; one at a time is in memory.
 
     Args:
         paths: the models' folders, or patterns such as "runs/mrpc/run-*".
-        *options: see `load`.
-        **others: see `load`.
+        *arguments: see `load`.
+        **options: see `load`.
 
     Raises:
         InputError: the models have different tasks, labels or numbers of options.
     """
     folders = metadata.find_members(paths, "--model")
-    return Ensemble(folders, lambda path: load(path, *options, **others))
+    return Ensemble(folders, lambda path: load(path, *arguments, **options))
 
 
 def load(

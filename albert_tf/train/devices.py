@@ -99,8 +99,8 @@ def barrier(strategy: tf.distribute.Strategy) -> None:
 def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Turns the errors that TensorFlow raises for a lost worker into InputError.
 
-    If a worker dies or hangs, TensorFlow's coordination service fails every collective
-    operation of the others.
+    If a worker dies or hangs, TensorFlow's coordination service lets all collective
+    operations of the others fail.
     """
     lost = (
         *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError),

@@ -77,7 +77,7 @@ def run(
         The metrics of the ensemble, or see `finetune.run`.
 
     Raises:
-        InputError: the members do not fit together, or see `finetune.run`.
+        InputError: the members have different tasks, or see `finetune.run`.
     """
     settings.check(config)
     member = dataclasses.replace(config, ensemble=None, ensemble_search=None)
@@ -129,7 +129,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
 
 
 def _answer(job: Job, folder: str, shared: Any) -> _Member:
-    """Opens one member and answers every split; frees its model."""
+    """Opens one member and answers all splits; frees its model."""
     job.log(f"Member {folder}")
     job = job.change(
         init_checkpoint=folder,

@@ -1,4 +1,4 @@
-"""Fine-tunes: the driver of every family of tasks, see `FineTuningTask`."""
+"""Fine-tunes: the driver of all families of tasks, see `FineTuningTask`."""
 
 import dataclasses
 import functools

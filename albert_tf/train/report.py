@@ -76,11 +76,11 @@ class Reporter:
         if not config.do_train:
             return
         examples, tokens = config.train_batch_size, self._task.tokens_per_example
-        left, total = max(config.num_train_steps - step, 0), len(self._task.training)
+        steps, total = max(config.num_train_steps - step, 0), len(self._task.training)
         self.log(
             f"  batch      {examples:,} sequences x {tokens} tokens\n"
-            f"  training   {left:,} steps, {left * examples * tokens:,} tokens, "
-            f"{left * examples / total:,.2f} epochs of {total:,} examples"
+            f"  training   {steps:,} steps, {steps * examples * tokens:,} tokens, "
+            f"{steps * examples / total:,.2f} epochs of {total:,} examples"
         )
         if config.num_warmup_steps >= config.num_train_steps:
             self.log(
@@ -131,17 +131,17 @@ class Reporter:
 
     def _log_progress(self, step: int, metrics: Mapping[str, float]) -> None:
         total, steps = self._config.num_train_steps, step - self._first_step
-        left = "?"
+        remaining = "?"
         if steps:
             seconds = (total - step) * (time.time() - self._first_time) / steps
-            left = tqdm.format_interval(seconds)
+            remaining = tqdm.format_interval(seconds)
         self.log(
             f"step {step:,}/{total:,}  {self._format(metrics)}  "
             f"lr {metrics['learning_rate']:.2e}  grad {metrics['gradient_norm']:.2f}  "
             f"{metrics['sequences_per_second']:.1f} seq/s  "
             f"{metrics['tokens_per_second']:,.0f} tok/s  "
             f"input wait {metrics['waiting_share']:.1%}  "
-            f"{_peak_memory() / _GIB:.1f} GiB  ETA {left}"
+            f"{_peak_memory() / _GIB:.1f} GiB  ETA {remaining}"
         )
 
     def has_evaluation(self, step: int) -> bool:
@@ -176,8 +176,8 @@ class Reporter:
             )
         if not self._enabled:
             return
-        more = {"best": best} if self._config.log_best_metric else {}
-        add_results(self.folder, {**metrics, "global_step": step, **more})
+        extra = {"best": best} if self._config.log_best_metric else {}
+        add_results(self.folder, {**metrics, "global_step": step, **extra})
         self._summarize("summaries/eval", step, metrics, confusions)
         if self._config.do_train:
             # Last: after a kill before this line, the resumed run evaluates again.
@@ -200,9 +200,9 @@ class Reporter:
 
     def _format(self, metrics: Mapping[str, float]) -> str:
         """Formats losses and accuracies for a line, with short names."""
-        others, parts = self._task.progress_metrics, []
+        progress, parts = self._task.progress_metrics, []
         for name, value in metrics.items():
-            is_main = name.endswith(("loss", "accuracy")) or name in others
+            is_main = name.endswith(("loss", "accuracy")) or name in progress
             if is_main and name != "eval_loss":  # the released name of "loss"
                 for long, short in _SHORT_NAMES.items():
                     name = name.replace(long, short)

@@ -330,7 +330,7 @@ class Trainer:
         return self._gather(outputs)
 
     def _gather(self, outputs):
-        """Concatenates the outputs of the replicas, in their order, on every worker."""
+        """Concatenates the outputs of the replicas in order, on all workers."""
         return {
             name: self._strategy.gather(value, axis=0)
             for name, value in outputs.items()

@@ -34,7 +34,7 @@ _ACTIVATIONS = {
 
 
 class _Graph:
-    """An ONNX graph, to which a method for each operator adds a node.
+    """An ONNX graph with a method for each operator, which adds a node.
 
     `graph.Add(x, 1.0)` returns the name of the output. Inputs are names of tensors,
     variables, float32 numbers or lists of int64 numbers. See `layers` for the letters
