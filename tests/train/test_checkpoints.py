@@ -45,5 +45,5 @@ def test_metrics_of_a_best_checkpoint_without_its_index_are_not_taken(
 ):
     checkpoints.mark_best(3, {"step": 3})
     assert checkpoints.best == {"step": 3}
-    (tmp_path / "model.ckpt-best.index").unlink()  # killed while it marked another
+    (tmp_path / "model.ckpt-best.index").unlink()  # killed in `mark_best`
     assert checkpoints.best == {}

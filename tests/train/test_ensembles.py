@@ -1,4 +1,4 @@
-"""Means of several models, beside what NumPy makes of the files of each."""
+"""Means of several models, compared with the means of their files in NumPy."""
 
 import collections
 import json
@@ -94,7 +94,7 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
     run, members, tmp_path
 ):
     flags = {"version_2_with_negative": True, "doc_stride": 8, "max_query_length": 12}
-    # More than there are spans, so that no list is cut.
+    # More than the number of spans, so that no list is cut.
     members("squad", **flags, null_score_diff_threshold=0.25, n_best_size=999)
     parts = tuple(f"{tmp_path}/m{number}" for number in (1, 2, 3))
     folder, _ = run("all", "squad", do_eval=True, do_predict=True, ensemble=parts)
@@ -114,7 +114,7 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
         means, totals = collections.Counter(), collections.Counter()
         for entry in (entry for each in every for entry in each[id]):
             means[entry["text"]] += entry["probability"] / 3
-        for entry in entries:  # a text at several places has several
+        for entry in entries:  # a text at several positions has several entries
             totals[entry["text"]] += entry["probability"]
         assert totals == pytest.approx(means, abs=1e-12)
         assert predictions[id] == ("" if odds[id] > 0.25 else entries[0]["text"])
@@ -144,7 +144,7 @@ def test_the_best_ensemble_is_searched_forward(run, members, tmp_path):
 
 
 def test_all_runs_answer_in_place_of_the_best(run):
-    run("runs", num_runs=3, **TRAIN)  # the third run is not one of the next command's
+    run("runs", num_runs=3, **TRAIN)  # the next command has two runs
     folder, log = run("runs", ensemble=(), num_runs=2, do_predict=True, **TRAIN)
     assert log.count("Member ") == 2
     each = []
@@ -185,19 +185,19 @@ def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, tmp_path):
         run(f"m{number}", "race", **TRAIN, **lengths)
     texts = ["a list of files " * count for count in (1, 9, 2, 8)]
     counts = (2, 4, 4, 2)
-    asked = [
+    questions = [
         {"article": text, "question": "is", "options": [*"abcd"][:count]}
         for text, count in zip(texts, counts, strict=True)
     ]
     folders = [f"{tmp_path}/m{number}" for number in (1, 2)]
     options = AnswerSettings(batch_size=2)
-    each = [list(predict.load(folder, options)(asked)) for folder in folders]
-    answers = list(predict.load_ensemble([f"{tmp_path}/m?"], options)(asked))
+    each = [list(predict.load(folder, options)(questions)) for folder in folders]
+    answers = list(predict.load_ensemble([f"{tmp_path}/m?"], options)(questions))
     for row, answer in enumerate(answers):
         mean = np.mean([answers[row]["probabilities"] for answers in each], axis=0)
         np.testing.assert_allclose(answer["probabilities"], mean, atol=1e-6)
         assert len(answer["probabilities"]) == counts[row]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, questions)))
     files = {"input_file": f"{tmp_path}/x.jsonl", "output_file": f"{tmp_path}/y.jsonl"}
     predict.run(PredictSettings(model=",".join(folders), **files), options)
     lines = (tmp_path / "y.jsonl").read_text().splitlines()

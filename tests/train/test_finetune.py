@@ -1,4 +1,4 @@
-"""What all fine-tuning scripts share, tried on a classification of random words."""
+"""The driver of fine-tuning, tested on a classification of random words."""
 
 import dataclasses
 import io
@@ -32,7 +32,7 @@ LENGTHS = np.random.default_rng(2).integers(3, 19, 46)
 
 
 class Numbers(classification.Classification):
-    """Random ids, whose first one says what the label is."""
+    """Random ids; the first one determines the label."""
 
     def __init__(self, config, tokenizer, labels=None):
         fields = custom.settings_fields(DECLARED)
@@ -145,10 +145,10 @@ def test_the_best_weights_are_in_place_at_the_end(task, config, tmp_path):
 
 
 def test_training_stops_when_it_gets_no_better(config, task):
-    labels = np.zeros(46, np.int32)  # right from the start on, so never better again
+    labels = np.zeros(46, np.int32)  # the first accuracy is 1, so none is better
     task = Numbers(task.config, task.tokenizer, labels)
     log, metrics_of, traced = io.StringIO(), task.batch_metrics, []
-    task.batch_metrics = lambda *given: traced.append(given) or metrics_of(*given)
+    task.batch_metrics = lambda *args: traced.append(args) or metrics_of(*args)
     settings = config(early_stopping=2, eval_every_steps=1, num_train_steps=40)
     outcome = run(task, settings, log)
     best = outcome.best["step"]
@@ -157,7 +157,7 @@ def test_training_stops_when_it_gets_no_better(config, task):
         f"Stopped at step {best + 2}: no better eval_accuracy than at step {best} in 2 "
         f"evaluations" in log.getvalue()
     )
-    # One graph for training, and one for all evaluations, later ones too.
+    # One graph for training, and one for all evaluations.
     outcome.trainer.evaluate()
     assert len(traced) == 2
     again = io.StringIO()
@@ -286,8 +286,8 @@ def test_a_run_begins_with_the_best_checkpoint_of_another(
     for name in names.values():
         weights.save(task.build_model(), tmp_path / "start" / name, "tf1")
     log = io.StringIO()
-    given = {flag: str(tmp_path / "start"), "checkpoint": choice}
-    settings = config(**given, do_train=False, do_eval=True)
+    start = {flag: str(tmp_path / "start"), "checkpoint": choice}
+    settings = config(**start, do_train=False, do_eval=True)
     run(task, settings, log)
     assert f"Starting from {tmp_path}/start/{names[choice]}: " in log.getvalue()
 
@@ -328,10 +328,10 @@ def test_several_runs_do_not_overwrite_a_single_one(config, tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypatch):
-    """The weights are saved, and the evaluation is made when the run is resumed."""
+    """The weights are saved, and the resumed run evaluates them."""
     logged, batches = Trainer._log_progress, []
 
-    def passed_on(self, *arguments):
+    def interrupt(self, *arguments):
         for batch in logged(self, *arguments):
             batches.append(batch)
             if len(batches) == 3:
@@ -341,7 +341,7 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
     settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
     log = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_log_progress", passed_on)
+        patch.setattr(Trainer, "_log_progress", interrupt)
         with pytest.raises(SystemExit) as stopped:
             run(task, settings, log)
     assert (stopped.value.code, len(batches)) == (130, 3)

@@ -1,6 +1,6 @@
-"""Runs of run_pretraining.py: stopped, divided, resumed, misled.
+"""Runs of run_pretraining.py: stopped, distributed, resumed, with wrong flags.
 
-A run is a process where its devices, signals or exit code are what matters.
+A run is a process of its own if a test is about devices, signals or exit codes.
 """
 
 import io
@@ -24,7 +24,7 @@ from albert_tf.data import records
 SCRIPT = ROOT / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
 PATIENCE = 300  # seconds
-# Runs in a process that has imported everything already, so a start takes no seconds.
+# Runs in a process that has imported everything, so that it starts at once.
 START = """
 import os, runpy, sys
 os.environ.update({environ!r})
@@ -109,7 +109,7 @@ def files(tmp_path_factory, tiny):
     return folder
 
 
-def given(files, folder, config):
+def flags_of(files, folder, config):
     return [
         f"--albert_config_file={files / config}",
         f"--input_file={files / 'train.tfrecord'}",
@@ -127,7 +127,7 @@ def start(processes, files, tmp_path):
     """Starts the script: `start("folder", "--flag=value")`."""
 
     def call(folder, *flags, environ=None, config="config.json"):
-        argv = [*given(files, tmp_path / folder, config), *flags]
+        argv = [*flags_of(files, tmp_path / folder, config), *flags]
         names = {"TF_CPP_MIN_LOG_LEVEL": "3", **(environ or {})}
         log = tmp_path / f"{folder}-{len(os.listdir(tmp_path))}.log"
         return Run(processes, log, argv, names)
@@ -137,14 +137,14 @@ def start(processes, files, tmp_path):
 
 @pytest.fixture
 def run(settings_of, files, tmp_path):
-    """Does in this process what the script does, on one device; returns the log."""
+    """Runs the script's function in this process on one device; returns the log."""
     import tensorflow as tf
 
     from albert_tf.tasks.pretraining import Pretraining
     from albert_tf.train import loop
 
     def call(folder, *flags, config="config.json"):
-        argv = [*given(files, tmp_path / folder, config), *flags]
+        argv = [*flags_of(files, tmp_path / folder, config), *flags]
         pretraining, training, _ = settings_of(SCRIPT.name, *argv)
         log = io.StringIO()
         task = Pretraining(pretraining, training.do_eval)
@@ -156,15 +156,15 @@ def run(settings_of, files, tmp_path):
 
 @pytest.fixture(scope="session")
 def whole(processes, files):
-    """The folder of a run of 80 steps with dropout that nothing disturbs."""
+    """The folder of a run of 80 steps with dropout that is never stopped."""
     flags = ["--num_train_steps=80", "--log_steps=40", "--deterministic"]
-    argv = [*given(files, files / "whole", "dropout.json"), *flags]
+    argv = [*flags_of(files, files / "whole", "dropout.json"), *flags]
     Run(processes, files / "whole.log", argv, {"TF_CPP_MIN_LOG_LEVEL": "3"}).wait()
     return files / "whole"
 
 
 def tensors(folder, step):
-    """Reads every tensor of a checkpoint, the run's own too."""
+    """Reads all tensors of a checkpoint, including those under `albert_tf/`."""
     source = weights.open_source(folder / f"model.ckpt-{step}")
     return {name: source.read(name) for name in (*source.shapes, *source.ignored)}
 
@@ -200,18 +200,17 @@ def assert_close(folder, other, step):
     actual, expected = tensors(folder, step), tensors(other, step)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        # Slots are small: their own size is the measure. That of key/bias has none:
-        # the softmax drops what it adds, so that its gradient is 0, and what there
-        # is is the rounding of this processor.
+        # The bound of a slot is relative to its size. The gradient of key/bias is 0,
+        # because the softmax cancels it: its slots are only rounding errors.
         noise = 1e-9 if "key/bias" in name else 1e-10
         relative = max(1e-4 * np.abs(value).max(), noise)
         bound = relative if "adam" in name else 1e-5
         difference = np.abs(actual[name] - value).max()
         if name.endswith("key/bias"):
-            # Steps of noise, from 0: small beside those that a gradient makes.
+            # Updates from rounding errors are much smaller than from gradients.
             difference = np.abs(actual[name]).max()
-            beside = actual[name.replace("key/bias", "query/bias")]
-            bound = np.abs(beside).max() / 1000
+            other = actual[name.replace("key/bias", "query/bias")]
+            bound = np.abs(other).max() / 1000
         assert difference <= bound, f"{folder} {name}"
 
 
@@ -312,7 +311,10 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_
 def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_path):
     first = tmp_path / "first"
     shutil.copytree(whole, first)
-    for suffix in ("index", "data-00000-of-00001"):  # a run takes the best of another
+    for suffix in (
+        "index",
+        "data-00000-of-00001",
+    ):  # a new run starts from the best checkpoint
         path = first / f"model.ckpt-80.{suffix}"
         path.rename(first / f"model.ckpt-best.{suffix}")
     text = run("second", f"--init_checkpoint={first}", "--num_train_steps=1")
@@ -320,7 +322,7 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_p
     assert f"Starting from {source}: 32 weights (tf1); fresh optimizer" in text
     begun, ended = tensors(whole, 80), tensors(tmp_path / "second", 1)
     name = "bert/pooler/dense/kernel"
-    # The first rate of a warm-up is 0, so the weights are still those of the start.
+    # The first learning rate of a warmup is 0, so the weights have not changed.
     np.testing.assert_array_equal(ended[name], begun[name])
     assert np.abs(ended[f"{name}/adam_m"] - begun[f"{name}/adam_m"]).max() > 1e-6
     assert ended["global_step"] == 1
@@ -376,7 +378,7 @@ def test_workers_with_different_checkpoints_are_refused(start, run, tmp_path):
         start(folder, environ=environ)
         for folder, environ in zip(folders, workers_of_a_cluster(), strict=True)
     ]
-    # The first to end may do so before the other has seen the difference.
+    # One worker may end before the other has seen the difference.
     assert any(
         f"error: --output_dir={tmp_path / folder}: the workers see different "
         f"checkpoints; use a folder that all workers share" in worker.wait(2).text
@@ -498,7 +500,7 @@ def test_generated_records_are_masked_while_training(run, data, tmp_path):
         **{"dupe_factor": 1, "num_workers": 1},
     )
     corpus.generate(settings)
-    # The pattern takes in the description, too.
+    # The pattern also matches the description.
     flags = [f"--input_file={tmp_path}/made.tfrecord*", "--dynamic_masking"]
     flags += ["--num_train_steps=3", "--output_bias_from_data", "--do_eval"]
     for folder in ("one", "two"):
@@ -522,7 +524,7 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, whole, tmp_pa
         assert STOPPED.format(name=name, step=step) in text
         steps.append(int(step))
     assert 1 <= steps[1] < steps[2] < 80
-    assert steps[1] < 40  # and not at the next line of progress
+    assert steps[1] < 40  # the step of the next line of progress
     text = start("run", *flags, **options).wait().text
     assert f"Resuming from {tmp_path / 'run'}/model.ckpt-{steps[2]}: " in text
     assert steps_saved(tmp_path / "run") == {*steps[1:], 80}
@@ -578,7 +580,7 @@ def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("skipped", [(), (1, 3)])
 def test_events_come_at_their_steps(skipped, run, files, tmp_path, monkeypatch):
-    """Calls whose updates float16 skips count for none."""
+    """A call whose updates float16 skips does not count as steps."""
     from albert_tf.train.step import Trainer
 
     train, calls = Trainer.train, itertools.count(1)
@@ -597,7 +599,7 @@ def test_events_come_at_their_steps(skipped, run, files, tmp_path, monkeypatch):
     lines = [json.loads(line) for line in written.splitlines()]
     steps = {kind: [x["step"] for x in lines if x["kind"] == kind] for kind in KINDS}
     assert steps == {"train": [1, 4, 8, 10], "eval": [3, 6, 9, 10]}
-    # After an evaluation only the best so far are saved.
+    # After an evaluation only a new best checkpoint is saved.
     assert {5, 10} <= steps_saved(tmp_path / "run") <= {3, 5, 6, 9, 10}
 
 
@@ -613,7 +615,7 @@ def steps_saved(folder):
 def test_checkpoints_come_by_the_clock_too(run, tmp_path, monkeypatch):
     from albert_tf.train import loop
 
-    now = itertools.count(0, 100)  # seconds, at one look at the clock and the next
+    now = itertools.count(0, 100)  # seconds, between two calls
     clock = types.SimpleNamespace(monotonic=lambda: next(now))
     monkeypatch.setattr(loop, "time", clock)
     flags = ("--save_checkpoints_steps=99", "--keep_checkpoint_max=9")

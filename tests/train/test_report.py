@@ -16,7 +16,7 @@ METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
 METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_share": 0.5}
 
 
-class Evaluated:
+class Task:
     progress_metrics = ()
     confusions = types.MappingProxyType({})
     key_metric = "accuracy"
@@ -46,13 +46,13 @@ def test_a_terminal_has_one_line_of_progress_others_have_all(tmp_path):
     text = terminal.getvalue()
     assert re.findall(r"(\d+)/99 \[", text)[-1] == "40"
     assert "loss 1.0000" in text
-    # What stands when all is over: the last of what was written over a line.
-    above, below = left(text)
+    # The text that is on the screen at the end.
+    above, below = last_lines(text)
     assert (above, below.partition("|")[0].strip()) == ("a line", "40%")
 
 
-def left(text):
-    """The lines that a terminal shows in the end."""
+def last_lines(text):
+    """Returns the lines that a terminal shows at the end."""
     lines = [line.rstrip("\r").split("\r")[-1].rstrip() for line in text.split("\n")]
     return [line for line in lines if line]
 
@@ -62,7 +62,7 @@ def test_a_line_of_training_has_the_number_of_its_steps(tmp_path):
     train(tmp_path, 31, 40)  # a resumed run
     entries = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     counts = [(entry["step"], entry.get("steps")) for entry in entries]
-    # The line without a number notes that it resumed.
+    # The line without a number is for the resume.
     assert counts == [(1, 1), (20, 19), (40, 20), (30, None), (31, 1), (40, 9)]
 
 
@@ -88,7 +88,7 @@ def test_tensorboard_gets_every_number(tmp_path):
 
 
 def test_tensorboard_gets_a_confusion_matrix(tmp_path, draws):
-    task = Evaluated()
+    task = Task()
     matrix = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
     task.confusions = {"dev": matrix}
     config = TrainingSettings(output_dir=str(tmp_path))

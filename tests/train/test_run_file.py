@@ -1,4 +1,4 @@
-"""`run.json` holds what a run was given, and names what differs on resuming."""
+"""`run.json` has the flags of a run, and a resumed run logs the changed ones."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ TASK = types.SimpleNamespace(task_type="pretraining", vocabulary="abc")
 
 @pytest.fixture
 def resume(tmp_path):
-    """Begins a run, then resumes it with other settings; returns what is logged."""
+    """Starts a run, resumes it with other settings, and returns the log."""
     RunFile(tmp_path, (SETTINGS,)).write(TASK)
     (tmp_path / "model.ckpt-4.index").touch()
 
@@ -45,12 +45,12 @@ def test_its_flags_make_the_run_again(tmp_path, settings_of):
         *("--text_columns=q,r", "--learning_rate=1e-5", "--num_train_epochs=2"),
         *("--do_train", "--output_dir=runs/a", "--noskip_bad_rows", "--do_lower_case"),
     )
-    given = settings_of("run_classifier.py", *flags)
-    RunFile(tmp_path, tuple(given)).write(TASK)
+    settings = settings_of("run_classifier.py", *flags)
+    RunFile(tmp_path, tuple(settings)).write(TASK)
     config = f"--config={tmp_path}/run.json"
-    assert settings_of("run_classifier.py", config) == given
+    assert settings_of("run_classifier.py", config) == settings
     [_, moved, *_] = settings_of("run_classifier.py", config, "--output_dir=b")
-    assert moved == dataclasses.replace(given[1], output_dir="b")
+    assert moved == dataclasses.replace(settings[1], output_dir="b")
 
 
 def test_one_line_has_what_differs(resume):

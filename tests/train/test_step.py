@@ -14,7 +14,7 @@ from albert_tf.train.step import Trainer
 
 @pytest.fixture
 def scaled():
-    """Makes a trainer in float16 whose gradients are all as given."""
+    """Makes a trainer in float16; all values of its gradients are the argument."""
 
     def make(gradient):
         config = TrainingSettings(
@@ -31,17 +31,17 @@ def scaled():
             loss_weights=lambda batch: {"loss": tf.constant(1.0)},
             finalize_metrics=lambda means: means,
         )
-        made = Trainer(task, config, strategy, model, optimizer)
-        made._gradients = lambda *_: (
+        trainer = Trainer(task, config, strategy, model, optimizer)
+        trainer._gradients = lambda *_: (
             tf.constant([0.25, 6.0, 0.5, 2.0]),  # as `_pack`: loss, tokens, one pair
             [tf.fill((2, 3), gradient)],
         )
-        made._variables, made._metric_names = (
+        trainer._variables, trainer._metric_names = (
             model.trainable_variables,
             {"train": ["loss"]},
         )
-        made._iterator = Endless()
-        return made, optimizer
+        trainer._iterator = Endless()
+        return trainer, optimizer
 
     return make
 
@@ -54,13 +54,13 @@ class Endless:
 
 
 def test_gradients_that_stay_infinite_end_the_run(scaled):
-    made, optimizer = scaled(float("inf"))
+    trainer, optimizer = scaled(float("inf"))
     for number in range(15):
-        made.train(1)
+        trainer.train(1)
         scale = keras.ops.convert_to_numpy(optimizer.dynamic_scale)
         assert scale == 2.0 ** (14 - number)
     with pytest.raises(InputError) as mistake:
-        made.train(3)
+        trainer.train(3)
     assert str(mistake.value).startswith(
         "step 1: the loss is 0.25, the norm of the gradient inf, at a learning rate of "
         "0.00176 and a loss scale of 1. "
@@ -68,9 +68,9 @@ def test_gradients_that_stay_infinite_end_the_run(scaled):
 
 
 def test_the_norm_of_a_gradient_is_right_where_the_loss_scale_grows(scaled):
-    made, optimizer = scaled(2.0**15)
+    trainer, optimizer = scaled(2.0**15)
     optimizer.step_counter.assign(optimizer.dynamic_growth_steps - 1)
-    metrics = made.train(1)
+    metrics = trainer.train(1)
     assert keras.ops.convert_to_numpy(optimizer.dynamic_scale) == 2.0**16
     assert metrics["gradient_norm"] == pytest.approx(6**0.5)
 
@@ -98,13 +98,13 @@ def test_a_fused_gelu_rounds_once():
         compiled = tf.function(gelu_and_slope).get_concrete_function(x)
     calls = [op for op in compiled.graph.get_operations() if "Call" in op.type]
     fused = [op for op in calls if op.node_def.attr["_XlaMustCompile"].b]
-    # Neither what it computes on its way, nor a gradient of that.
+    # No intermediate result and no gradient of one.
     assert [len(op.outputs) for op in fused] == [2]
     exact = gelu_and_slope(tf.cast(x, tf.float32))
-    for found, plain, expected in zip(
+    for actual, plain, expected in zip(
         compiled(x), gelu_and_slope(x), exact, strict=True
     ):
-        assert found.dtype == tf.bfloat16
-        once = 2**-8 * np.abs(expected) + 1e-5  # 8 bits; and of float32
-        assert (np.abs(tf.cast(found, tf.float32) - expected) <= once).all()
+        assert actual.dtype == tf.bfloat16
+        once = 2**-8 * np.abs(expected) + 1e-5  # 8 bits, and the rounding of float32
+        assert (np.abs(tf.cast(actual, tf.float32) - expected) <= once).all()
         assert (np.abs(tf.cast(plain, tf.float32) - expected) > once).any()

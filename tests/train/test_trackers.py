@@ -1,4 +1,4 @@
-"""Runs of Weights & Biases and of MLflow, by stand-ins and by the libraries."""
+"""Runs of Weights & Biases and of MLflow, with mocks and with the libraries."""
 
 import sys
 import types
@@ -16,23 +16,23 @@ BEST = {"step": 20, "accuracy": 0.75}
 
 @pytest.fixture
 def libraries(monkeypatch):
-    """Stands for both libraries; returns their mocks."""
-    made = types.SimpleNamespace(wandb=mock.MagicMock(), mlflow=mock.MagicMock())
-    for name, library in vars(made).items():
+    """Replaces both libraries with mocks, and returns these."""
+    mocks = types.SimpleNamespace(wandb=mock.MagicMock(), mlflow=mock.MagicMock())
+    for name, library in vars(mocks).items():
         library.__spec__ = mock.Mock()  # as if it were installed
         monkeypatch.setitem(sys.modules, name, library)
-    return made
+    return mocks
 
 
 def track(folder, log=print, end=True, **projects):
     config = TrainingSettings(output_dir=str(folder), do_train=True, **projects)
     trackers.check(config)
     folder.mkdir(exist_ok=True)
-    used = Trackers(config, folder, SETTINGS, log)
-    used.log("train", 10, {"loss": 2.0, "gradient_norm": float("nan")})
+    tracker = Trackers(config, folder, SETTINGS, log)
+    tracker.log("train", 10, {"loss": 2.0, "gradient_norm": float("nan")})
     if end:
-        used.end(BEST)
-    used.end(is_complete=False)  # nothing more, if it ended
+        tracker.end(BEST)
+    tracker.end(is_complete=False)  # does nothing after `end`
 
 
 def test_wandb_gets_settings_and_the_best(libraries, tmp_path):
