@@ -1,4 +1,4 @@
-"""Small models of every kind, and what they are asked."""
+"""Small models of all kinds, and rows for them."""
 
 import types
 
@@ -19,7 +19,7 @@ SPANS = {"doc_stride": 16, "max_query_length": 12, "n_best_size": 5}
 SPANS |= {"max_answer_length": 9, "start_n_top": 2, "end_n_top": 3}
 CONDITIONAL = {**SPANS, "version": "2.0", "head": "conditional"}
 LINEAR = {**SPANS, "version": "1.1", "head": "linear", "kind": "question_answering"}
-# Of a text that repeats itself, spans are as good as each other.
+# Spans of a text with repetitions have equal scores.
 STORY = "".join(f"line {n} of file {n * n} is at {n + 5}. " for n in range(20))
 QUESTION = {"question": SHORT, "context": STORY}
 TEXT, PAIR = [{"text": SHORT}, {"text": ""}], [{"text_a": LONG, "text_b": SHORT}]
@@ -77,8 +77,8 @@ def cases():
 
 @pytest.fixture(scope="session")
 def run_of(tmp_path_factory, tokenizer):
-    """Returns the folder of a case: those without a task share one."""
-    # A seed that is set later would empty the tokenizers that TensorFlow holds.
+    """Returns the folder of a case; cases without a task share a folder."""
+    # Setting a seed later would delete the tokenizers that TensorFlow holds.
     keras.utils.set_random_seed(3)
     folders = {}
     for case, (build, task, _) in CASES.items():
@@ -98,7 +98,7 @@ def run_of(tmp_path_factory, tokenizer):
 
 @pytest.fixture(scope="session")
 def converted(tmp_path_factory, run_of):
-    """Returns the folder of a case, and what it is for another runtime."""
+    """Returns the folder of a case, and its conversion for another runtime."""
     pytest.importorskip("onnxruntime")
     done = {}
 

@@ -61,8 +61,8 @@ def test_the_best_checkpoint_of_a_run_is_converted(choice, tmp_path, capsys, con
     for number, name in enumerate(names.values()):
         model.pooler.bias.assign(np.full(12, number, np.float32))
         weights.save(model, tmp_path / "run" / name, "tf1")
-    asked = settings(tmp_path / "run", f"{tmp_path}/out/", "tf1")
-    convert.convert(dataclasses.replace(asked, checkpoint=choice))
+    conversion = settings(tmp_path / "run", f"{tmp_path}/out/", "tf1")
+    convert.convert(dataclasses.replace(conversion, checkpoint=choice))
     source = weights.open_source(tmp_path / "out")
     expected = list(names).index(choice)
     assert source.path.endswith("model.ckpt-best")
@@ -171,9 +171,9 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, co
     for format, name in (("hf", "two"), ("tf1", "three")):
         convert.convert(settings(folder, tmp_path / name, format))
         folder = tmp_path / name
-        found = ModelFolder(folder).tokenizer
-        assert (found.do_lower_case, found.keep_accents) == (False, True)
-        assert found.encode("É Aula DE Arte") != found.encode("e aula de arte")
+        actual = ModelFolder(folder).tokenizer
+        assert (actual.do_lower_case, actual.keep_accents) == (False, True)
+        assert actual.encode("É Aula DE Arte") != actual.encode("e aula de arte")
     assert "\nskipped" not in capsys.readouterr().out
     proto = sentencepiece_model_pb2.ModelProto.FromString(small.contents)
     proto.pieces.add(piece="▁aulaarte", score=-1)

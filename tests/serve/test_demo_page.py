@@ -1,4 +1,4 @@
-"""The page of a model: what it shows for each kind, what it refuses."""
+"""The page of a model: its components for each kind, and its errors."""
 
 import gc
 import io
@@ -19,7 +19,7 @@ from albert_tf.serve import demo_page
 from albert_tf.serve.settings.page import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 
-# Gradio leaves sockets and event loops open.
+# Gradio does not close sockets and event loops.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def collected():
-    """Frees what Gradio leaves while its warnings are ignored."""
+    """Closes the open files of Gradio while its warnings are ignored."""
     yield
     gc.collect()
 

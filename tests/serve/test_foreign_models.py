@@ -1,4 +1,4 @@
-"""Models of other programs answer raw text: their folders say what they are for."""
+"""Models of other programs answer raw text; their folders name the task."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ MODELS = {
 TEXT, PAIR = {"text": "a file"}, {"text_a": "a file", "text_b": "a list"}
 QUESTION = {"question": "what is a file?", "context": "a file is a list of strings"}
 CHOICE = {"article": "a file", "question": "is it a list?", "options": ["yes", "no"]}
-# Of each: the class, changes of config.json, a row, and what its answer has.
+# For each: the class, changes of config.json, a row, and the keys of its answer.
 FOLDERS = {
     "classes": (
         SEQUENCE,
@@ -78,7 +78,7 @@ def make(tiny):
 
 @pytest.fixture
 def folder(tmp_path, tokenizer, make):
-    """Writes a folder of Hugging Face, as transformers writes it; returns its row."""
+    """Writes a folder as transformers writes it; returns its row."""
 
     def write(name):
         kind, changes, row, expected = FOLDERS[name]
@@ -115,8 +115,8 @@ def test_a_converted_folder_answers_alike(folder, tmp_path, name, format):
     path, row, _ = folder(name)
     output = str(tmp_path / "new") + ("/a.keras" if format == "keras" else "")
     convert_to(format, path, output)
-    (expected,), (found,) = predict.load(path)([row]), predict.load(output)([row])
-    assert expected == found
+    (expected,), (actual,) = predict.load(path)([row]), predict.load(output)([row])
+    assert expected == actual
     assert (tmp_path / "new/task.json").exists() == (format != "hf")
 
 
@@ -152,7 +152,7 @@ RELEASED = {
 
 @pytest.fixture
 def released(tmp_path, tokenizer, make):
-    """Writes a checkpoint as the released code leaves it."""
+    """Writes a checkpoint as the released code writes it."""
 
     def write(name, labels=2):
         path = tmp_path / name
@@ -176,11 +176,11 @@ def test_a_released_checkpoint_answers_with_its_task(released, task):
     if labels:
         with pytest.raises(InputError, match=rf"^--task={task}: needs --labels"):
             predict.load(path, predict.AnswerSettings(task=task))
-    # The same by hand.
+    # The same with a task.json.
     written = {"kind": task, "labels": labels}
     (path / "task.json").write_text(json.dumps(written))
-    (found,) = predict.load(path)([row])
-    assert found == answer
+    (actual,) = predict.load(path)([row])
+    assert actual == answer
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_options_that_contradict_a_folder_are_refused(folder):
         ({"architectures": ["AlbertModel"]}, None),
         ({"architectures": []}, None),
         ({"architectures": "AlbertForMaskedLM"}, None),
-        ({"problem_type": "regression"}, None),  # of several numbers
+        ({"problem_type": "regression"}, None),  # several numbers
         ({"problem_type": "other"}, None),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label="),
         ({"id2label": ["a", "b"]}, "id2label="),
@@ -254,8 +254,8 @@ def test_a_preset_of_kerashub_answers(tmp_path, data):
     (answer,) = predict.load(path, options)([TEXT])
     logits = model.predict(["a file"], verbose=0)[0]
     expected = np.exp(logits) / np.exp(logits).sum()
-    found = list(answer["probabilities"].values())
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = list(answer["probabilities"].values())
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_a_folder_without_a_vocabulary_keeps_its_labels(folder, tmp_path, data):

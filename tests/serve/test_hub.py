@@ -1,4 +1,4 @@
-"""The exported modules, loaded where this package cannot be imported."""
+"""The exported modules, loaded in a program that cannot import this package."""
 
 import dataclasses
 import subprocess
@@ -34,7 +34,7 @@ encoder_path, preprocess_path, given, out = sys.argv[1:]
 given = dict(np.load(given, allow_pickle=False))
 texts, second = (tf.constant(given.pop(name)) for name in ("texts", "second"))
 positions = tf.constant(given.pop("positions"))
-# Made faster, a graph gives the same outputs later.
+# After its optimization, a graph gives the same outputs.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 tokens = {name: tf.constant(value) for name, value in given.items()}
 results = {}
@@ -131,7 +131,7 @@ def folder(model, tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(folder, without_package):
-    """What the modules give in a program that does not have this package."""
+    """The outputs of the modules in a program without this package."""
     given = {"texts": np.array([t.encode() for t in TEXTS]), "positions": POSITIONS}
     second = np.array([t.encode() for t in SECOND])
     np.savez(folder / "given.npz", **given, **TOKENS, second=second)
@@ -196,7 +196,7 @@ def test_gradients_are_those_of_the_source(model, loaded, differentiate):
         logits = model({**ours, "masked_lm_positions": POSITIONS})["mlm_logits"]
         return keras.ops.sum(keras.ops.square(logits))
 
-    # The pooler has no part in this loss, and the module no gradient for it.
+    # The loss does not depend on the pooler, so its gradient is None.
     expected = [g for g in differentiate(loss, trained) if g.any()]
     found = [g for g in part(loaded, "gradient").values() if g.any()]
     assert len(found) == len(expected) > 20
@@ -215,7 +215,7 @@ def test_preprocessing_has_the_ids_of_python(tokenizer, loaded):
     rows = np.split(loaded["ids"], loaded["splits"][1:-1])
     assert [row.tolist() for row in rows] == tokenizer.encode_batch(TEXTS)
     for key, second, cut, length in (
-        ("texts", None, 17, 17),  # the most that the model takes
+        ("texts", None, 17, 17),  # the maximum of the model
         ("pair", SECOND, 11, 11),
         ("by_word", None, 7, 7),
     ):

@@ -1,4 +1,4 @@
-"""Rows of text to answers, from folders and files, in their order."""
+"""Answers to rows of text, in order, from folders and files."""
 
 import contextlib
 import functools
@@ -73,7 +73,7 @@ def batches(monkeypatch):
 
 
 def test_inputs_of_like_length_share_a_batch(run_of, batches, tokenizer):
-    # As many characters, and many more pieces; and the other way round.
+    # Equal numbers of characters and different numbers of tokens, and the reverse.
     texts = ["zqxjzqxjzq", "the a list", "zqxj" * 3, "list"]
     tokens = [2 + len(tokenizer.encode(text)) for text in texts]
     assert sorted(range(4), key=tokens.__getitem__) == [3, 1, 0, 2]
@@ -136,7 +136,7 @@ def test_the_best_of_many(run_of):
     assert best["label"] == listed[0][0]
     rows = [{"question": "Which value?", "context": LONG * 3}]
     (alone,) = answers(run_of("question_answering"), rows)
-    for top_k, count in ((1, 1), (9, 2)):  # of six spans two are answers
+    for top_k, count in ((1, 1), (9, 2)):  # two of the six spans are answers
         (found,) = answers(run_of("question_answering"), rows, top_k=top_k)
         listed = found.pop("answers")
         assert found == alone
@@ -280,7 +280,7 @@ def test_a_fine_tuned_model_has_embeddings_too(run_of):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Answers as the script does, with a model that is open already."""
+    """Answers as the script does, with a model that is already open."""
     monkeypatch.setattr(predict, "load", lambda path, *_, **__: opened(Path(path)))
 
     def call(path, arguments=(), **settings):
@@ -313,7 +313,7 @@ def test_texts_come_from_arguments_files_and_standard_input(
 
 
 def typed(monkeypatch, data):
-    """Puts bytes on standard input."""
+    """Writes bytes to standard input."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
@@ -347,16 +347,16 @@ def test_blank_lines_between_rows_of_columns_are_skipped_and_counted(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_named(run_of, monkeypatch, run, refuses):
-    full = open("/dev/full", "w")  # noqa: SIM115 (what it holds cannot be written)
+    full = open("/dev/full", "w")  # noqa: SIM115 (its contents cannot be written)
     monkeypatch.setattr("sys.stdout", full)
     with refuses("standard output: cannot be written: No space left on device"):
         run(run_of("classification"), ["a"])
-    assert not full.closed  # a notebook writes on
+    assert not full.closed  # notebooks need it later
     with contextlib.suppress(OSError):
         full.close()
 
 
-# What is no table, no JSON or no UTF-8: tests/data and test_rows.
+# Files that are not tables, JSON or UTF-8: see tests/data and test_rows.
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -417,7 +417,7 @@ def test_an_option_of_another_task_is_refused(run_of, kind, options, message, ca
     assert str(mistake.value).startswith(message.format(common))
 
 
-# Folders for other runtimes answer every kind, see test_sessions.
+# All kinds in folders for other runtimes: see test_sessions.
 @pytest.mark.parametrize(
     ("runtime", "kind", "rows"),
     [
@@ -463,7 +463,7 @@ def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
 
 
 def assert_alike(found, expected):
-    """Compares nested answers; numbers to 2e-5."""
+    """Compares nested answers; the tolerance of numbers is 2e-5."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         for key, value in expected.items():

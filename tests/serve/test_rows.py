@@ -1,4 +1,4 @@
-"""What `predict.py` reads rows from."""
+"""The inputs from which `predict.py` reads rows."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Models in LiteRT and in ONNX Runtime against the same models in Keras."""
+"""Models in LiteRT and ONNX Runtime, compared with the same models in Keras."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ HAVE_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
 NEEDS_ONNX = pytest.mark.skipif(not HAVE_ONNX, reason="onnx is not installed")
 FORMATS = ["litert", pytest.param("onnx", marks=NEEDS_ONNX)]
 
-# Rounding of float32 sums in another order.
+# Rounding errors of float32 sums in another order.
 BOUND = 2e-5
 
 MODELS = {
@@ -52,7 +52,7 @@ def written(tmp_path):
 
 
 def random_weights(model, seed=5):
-    """Sets every weight, those that start as 0 or 1 too."""
+    """Changes all weights at random, including those that start as 0 or 1."""
     random = np.random.default_rng(seed)
     for variable in model.trainable_variables:
         value = np.asarray(variable) + random.normal(0, 0.2, variable.shape)
@@ -76,7 +76,7 @@ def batch(model, rows, length, seed=3):
             name: np.stack([x, np.roll(x, 1, -1), np.roll(x, 3, -1)], 1)
             for name, x in inputs.items()
         }
-        rows["input_mask"][0, 2] = 0  # a choice that is not there
+        rows["input_mask"][0, 2] = 0  # a choice of padding
         return rows
     if isinstance(model, models.AlbertConditionalSpanLabeler):
         inputs["p_mask"] = (random.random(mask.shape) < 0.3).astype("int32")
@@ -114,7 +114,7 @@ def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND
 def test_a_model_answers_as_in_keras_whatever_the_size_of_the_batch(
     kind, names, format, tiny, written
 ):
-    # LiteRT's converter is slow, and layers are those of the encoder.
+    # LiteRT's converter is slow, and the encoder has all layers.
     layers = 2 if kind == "encoder" or format == "onnx" else 1
     model = random_weights(MODELS[kind](tiny(num_hidden_layers=layers)))
     assert_equal(model, written(model, format), names)
@@ -167,7 +167,7 @@ def test_a_model_of_lower_precision_is_written_in_float32(format, tiny, written)
 
 @pytest.fixture
 def wide(tiny):
-    """Makes a model in which the shared block, 442 kB, is nearly all."""
+    """Makes a model whose shared block, 442 kB, has most of the weights."""
     sizes = {"vocab_size": 50, "hidden_size": 96, "intermediate_size": 384}
     sizes |= {"max_position_embeddings": 16, "type_vocab_size": 2}
 
@@ -178,7 +178,7 @@ def wide(tiny):
     return build
 
 
-# The bytes of a layer's nodes, not of its weights.
+# Bytes of the nodes of a layer, without weights.
 LAYER = {"litert": 24_000, "onnx": 5_000}
 
 
@@ -226,7 +226,7 @@ def test_outputs_can_be_chosen(format, tiny, written):
     names = {"sop_logits", "pooled_output"}
     assert_equal(model, run, names, sizes=[(2, 7)])
     inputs = batch(model, 2, 7)
-    del inputs["masked_lm_positions"]  # nothing asks for it
+    del inputs["masked_lm_positions"]  # no output needs it
     assert run(inputs).keys() == names
 
 

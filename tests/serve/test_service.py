@@ -1,4 +1,4 @@
-"""Served models, loaded where this package is not, answer as Python does."""
+"""Served models, loaded without this package, give the same answers as Python."""
 
 import collections
 import dataclasses
@@ -38,7 +38,7 @@ OPTIONS += [["cat", "river", "", ""], ["a", "b", "c", ""], ["x_y", *"bcd"], [*"a
 LOAD = """
 import json, numpy as np, tensorflow as tf, tensorflow_text
 results = {}
-# Made faster, a graph gives the same answers later.
+# After its optimization, a graph gives the same answers.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 def plain(tensor):
@@ -53,7 +53,7 @@ for name, (folder, given) in json.load(open(sys.argv[1])).items():
     given = {key: tf.constant(value) for key, value in given.items()}
     for key, value in serve(**given).items():
         results[f"{name}/{key}"] = plain(value)
-    # Batch and length are free.
+    # Batches and texts of any size.
     few = {key: value[1:2] for key, value in given.items()}
     for key, value in serve(**few).items():
         results[f"{name}/one/{key}"] = plain(value)
@@ -73,7 +73,7 @@ def built(tiny):
     def made(kind, *arguments):
         keras.utils.set_random_seed(3)
         model = kind(config, *arguments)
-        # Heads start at 0.02, so that all probabilities would be nearly the same.
+        # With the initial range of 0.02, all probabilities would be nearly the same.
         for variable in model.trainable_variables:
             if "output" in variable.path.split("/")[-2]:
                 variable.assign(keras.random.normal(variable.shape, stddev=0.5, seed=5))
@@ -96,7 +96,7 @@ SQUAD = SquadSettings(version="1.1", n_best_size=7, max_answer_length=11, **SIZE
 
 @pytest.fixture(scope="module")
 def asked():
-    """Questions and contexts: own text, empty ones, a long one."""
+    """Questions and contexts: different texts, empty ones, a long one."""
     dataset = reading.read(DATA / "squad_own.json")
     pairs = [(q.text, p.context) for p in dataset.paragraphs for q in p.questions]
     pairs += [("", ""), ("Who?", ""), ("", "The river rose."), ("a", "\u200b \x01")]
@@ -105,7 +105,7 @@ def asked():
 
 @pytest.fixture(scope="module")
 def null_thresholds(built, tokenizer, asked):
-    """Thresholds in the middle of all null odds, with room on both sides."""
+    """Thresholds between two null odds in the middle, which differ most."""
     thresholds = {}
     for kind, model in (("beams", built["beams"]), ("linear", built["spans"])):
         found = candidates(model, tokenizer, *asked, optional=kind == "linear")
@@ -145,13 +145,13 @@ def every(built, tokenizer, asked, null_thresholds):
     return found
 
 
-# The others are of the same functions, or the contract's test exports them.
+# Other kinds use the same functions, or the test of the contract exports them.
 SAVED = ("many", "embeddings", "choice", "beams", "words")
 
 
 @pytest.fixture(scope="module")
 def served(every, tmp_path_factory, without_package):
-    """What every kind answers, by kind and output; and the folder of what is saved."""
+    """The answers of all kinds, by kind and output; and the folder of the models."""
     root = tmp_path_factory.mktemp("served")
     jobs, results = {}, {}
     for name, (kind, given) in every.items():
@@ -252,7 +252,7 @@ def test_embeddings_of_every_layer(served, built, tokenizer):
 
 
 def test_words(served, every):
-    """Python answers as the graph does: tests/tasks/test_tagging_graph.py."""
+    """tests/tasks/test_tagging_graph.py compares the graph with Python."""
     kind, given = every["words"]
     outputs = kind.answer(text=tf.constant(given["text"]))
     found = outputs_of(served, "words")
@@ -284,7 +284,7 @@ def test_choices(served, built, tokenizer):
 
 
 def windows(tokenizer, questions, contexts):
-    """What `tasks.squad` reads."""
+    """Returns the windows of `tasks.squad`."""
     paragraphs = tuple(
         reading.Paragraph(context, (reading.Question(str(n), question, (), False),))
         for n, (question, context) in enumerate(zip(questions, contexts, strict=True))
@@ -294,7 +294,7 @@ def windows(tokenizer, questions, contexts):
 
 
 def candidates(model, tokenizer, questions, contexts, optional=False):
-    """What `tasks.squad` finds; with the null odds of a linear head if `optional`."""
+    """Returns the answers of `tasks.squad`, with null odds if `optional`."""
     each = collections.defaultdict(list)
     read = windows(tokenizer, questions, contexts)
     rows = [window.features(SQUAD.max_seq_length) for window in read]
@@ -322,7 +322,7 @@ def candidates(model, tokenizer, questions, contexts, optional=False):
 
 @pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
 def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
-    # Parts are put together.
+    # The graph runs the windows in several parts.
     assert len(windows(tokenizer, *asked)) > serving._MAX_CHUNK
     model = built["spans" if kind == "linear" else kind]
     expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
@@ -400,7 +400,7 @@ def test_no_rows_have_no_answers(name, served):
     assert all(len(every[key]) == 0 for key in nothing)
 
 
-# Keras knows the sizes here, as it does not where a graph is saved.
+# Keras knows the sizes here, unlike in a saved graph.
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 def test_no_questions_have_no_answers_of_a_linear_head(every):
     none = tf.constant([], tf.string)

@@ -1,4 +1,4 @@
-"""Exported folders answer without TensorFlow, and as what they were made from."""
+"""Exported folders answer without TensorFlow, like the models of their source."""
 
 import json
 import shutil

@@ -311,10 +311,7 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_
 def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_path):
     first = tmp_path / "first"
     shutil.copytree(whole, first)
-    for suffix in (
-        "index",
-        "data-00000-of-00001",
-    ):  # a new run starts from the best checkpoint
+    for suffix in ("index", "data-00000-of-00001"):  # runs start from the best
         path = first / f"model.ckpt-80.{suffix}"
         path.rename(first / f"model.ckpt-best.{suffix}")
     text = run("second", f"--init_checkpoint={first}", "--num_train_steps=1")
