@@ -50,7 +50,6 @@ def main() -> None:
     folder = Path(folders[0])
     flags = [flag for flag in arguments if not _is(flag, "output_dir")]
     for task in PAPER:
-        print(f"=== {task}", file=sys.stderr, flush=True)
         recipe, output = RECIPES / f"{task}.flags", folder / task
         run("classify", f"--flagfile={recipe}", *flags, f"--output_dir={output}")
     training_only = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
