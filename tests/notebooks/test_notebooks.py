@@ -26,7 +26,7 @@ CLAIMS = {
         order = known["train"]["sentence_order_accuracy"]
         assert min(list(order.values())[-3:]) > 0.52, order
         foods, places = map(set, zip(*animals.values()))
-        tops = [fills[0]["piece"] for fills in japanese_fills]
+        tops = [fills[0]["token"] for fills in japanese_fills]
         assert foods.issuperset(tops[:2]) and places.issuperset(tops[2:]), tops
         assert japanese_orders[0] > 0.9 and japanese_orders[1] < 0.1, japanese_orders
         fish, house, garden, meat = japanese_scores
