@@ -1,4 +1,4 @@
-"""Questions: answers in a passage, and one of several answers."""
+"""Estimators for questions: answers from a passage, and multiple choice."""
 
 import json
 import types
@@ -18,10 +18,10 @@ from albert_tf.tasks.squad.task import QuestionAnswering
 class QuestionAnswerer(FineTuned):
     """Finds the answers to questions in passages; settings of `run_squad.py`.
 
-    Data is the path of a file as SQuAD has them, or a table with the columns
-    `question`, `context` and `answers`. An answer is a dict of `text` and
-    `answer_start`, and `answers` a list of these, or one dict with a list under each
-    key, as in Hugging Face's data sets; without any, the passage has no answer.
+    Data is the path of a file in SQuAD's format, or a table with the columns
+    `question`, `context` and `answers`. `answers` is a list of dicts with `text` and
+    `answer_start`, or one dict with a list under each key, as in Hugging Face's data
+    sets. If it is empty, the passage does not answer the question.
     """
 
     family = QuestionAnswering
@@ -42,7 +42,7 @@ class QuestionAnswerer(FineTuned):
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
 
         Raises:
-            InputError: the model is not fine-tuned, or a row is no question.
+            InputError: the model is not fine-tuned, or a row is not a question.
         """
         return [answer["answer"] for answer in self(questions, **options)]
 
@@ -78,7 +78,7 @@ class MultipleChoice(FineTuned):
             **options: see `AnswerSettings`: `runtime`, `batch_size`.
 
         Raises:
-            InputError: the model is not fine-tuned, or a row is no question.
+            InputError: the model is not fine-tuned, or a row is not a question.
         """
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
@@ -90,10 +90,10 @@ class MultipleChoice(FineTuned):
 
 
 def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
-    """Returns rows as a file of SQuAD has them.
+    """Returns rows as the JSON value of a file in SQuAD's format.
 
     Raises:
-        InputError: answers have another form.
+        InputError: `answers` is not in one of the formats of `QuestionAnswerer`.
     """
     records = []
     for number, row in enumerate(table, 1):

@@ -1,7 +1,7 @@
 """LAMB and AdamW as released, and their learning rate, written with `keras.ops` only.
 
-Keras's optimizers of these names correct the bias of their moments and decay the
-weights separately from the update. The released optimizers and these do neither.
+Keras's `Lamb` and `AdamW` correct the bias of their moments, and decay the weights
+before the update. The released optimizers correct no bias, and decay in the update.
 """
 
 import math
@@ -28,7 +28,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     The warm-up lasts while `s < start_warmup_step + num_warmup_steps`, even beyond the
     end of training. The decay counts from step 0, so the rate drops at the end of the
-    warm-up. After `num_train_steps` the decay is 0.
+    warm-up. From `num_train_steps` on, the decay formula gives 0.
 
     **As released:** before `start_warmup_step` the rate was negative; here it is 0.
 
@@ -94,12 +94,12 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
     Weights whose name ends in gamma, beta or bias are not decayed. A norm that is not
     finite makes every weight NaN, as TensorFlow's clipping does. Under `tf.distribute`
-    the caller sums the gradients over the replicas before, so that they are clipped by
-    the norm of the sum.
+    the caller first sums the gradients over the replicas, so that the sum is clipped by
+    its own norm.
 
-    **As released:** here the rate is that of the current step, `iterations` before the
-    update; on CPU the released train_op read the rate of the next step. On TPU each
-    replica clipped its own gradient before the sum.
+    **As released:** here update number s, from 0 on, uses the rate of step s; on CPU
+    the released train_op used the rate of step s + 1. On TPU each released replica
+    clipped its own gradient before the sum.
 
     Args:
         learning_rate: a schedule, or a constant float.
@@ -188,7 +188,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             scale: float32 [], the factor of gradient clipping.
         """
         # Each product and sum reads the complete variable, so scalars are multiplied
-        # first. The norm needs the same square, which a graph computes only once.
+        # first. The global norm needs the same `square`; a graph computes it only once.
         rate, scale = (ops.cast(x, variable.dtype) for x in (learning_rate, scale))
         gradient = ops.cast(gradient, variable.dtype)
         slots = self.slots(variable)
@@ -204,7 +204,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             self.assign(variable, self._apply_decay_and_rate(variable, update, rate))
 
     def _apply_decay_and_rate(self, variable, update, rate):
-        """Returns the new value of a variable with decay, given its update without."""
+        """Returns a decayed variable's new value; `update` does not include decay."""
         raise NotImplementedError  # implemented by AdamW and Lamb
 
     def get_config(self):
@@ -216,10 +216,10 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamW(AlbertAdamBase):
-    """Adam with decoupled weight decay, as released.
+    """Adam with weight decay in the update, not in the gradient, as released.
 
-    Arguments and attributes: `AlbertAdamBase`. The released fine-tuning used it,
-    after pretraining with LAMB too.
+    Arguments and attributes: `AlbertAdamBase`. The released fine-tuning used it, even
+    for models that were pretrained with LAMB.
     """
 
     def _apply_decay_and_rate(self, variable, update, rate):

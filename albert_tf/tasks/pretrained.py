@@ -40,7 +40,7 @@ class PretrainedPipeline(pipelines.Pipeline):
 class _MaskedLM(PretrainedPipeline):
     """Base of pipelines for one text and the masked LM head."""
 
-    fields = dict.fromkeys(["text"], False)
+    fields = dict.fromkeys(["text"], False)  # a text, not a list
     outputs = ("mlm_logits",)
     parts = ("encoder", "masked_lm")
 
@@ -49,7 +49,7 @@ class _MaskedLM(PretrainedPipeline):
         segment = pipelines.single_segment(ids)
         return {**segment, "masked_lm_positions": np.array(positions, np.int32)}
 
-    def _cut(self, ids: list[int]) -> list[int]:
+    def _build_segment(self, ids: list[int]) -> list[int]:
         cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
         return [cls, *ids[: self.max_seq_length - 2], sep]
 
@@ -77,9 +77,9 @@ class FillMask(_MaskedLM):
                 f"no {MASK} in {errors.quote(text)}; expected one for each gap"
             )
         text = inputs.cut(self.tokenizer, text, self.max_seq_length)
-        ids = self._cut(inputs.encode_masked(self.tokenizer, text))
+        ids = self._build_segment(inputs.encode_masked(self.tokenizer, text))
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
-        # The model requires a position.
+        # The model requires a position, even if every [MASK] is cut off.
         model_inputs = self._inputs(ids, gaps if gaps.size else [0])
         return pipelines.Example(row, [model_inputs], len(gaps))
 
@@ -93,7 +93,7 @@ class FillMask(_MaskedLM):
     def postprocess(self, example, outputs):
         count, [(pieces, probabilities)] = example.context, outputs
         probabilities = pipelines.round_floats(probabilities[:count])
-        gaps = [
+        gaps = [  # "piece" is the former name of the key "token"
             [
                 {"token": token, "piece": token, "probability": probability}
                 for token, probability in zip(*gap, strict=True)
@@ -115,7 +115,7 @@ class Score(_MaskedLM):
 
     def preprocess(self, row):
         all_ids = self.tokenizer.encode(row["text"])
-        ids = self._cut(all_ids)
+        ids = self._build_segment(all_ids)
         rows = []
         for position in range(1, len(ids) - 1):
             masked_ids = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
@@ -141,7 +141,7 @@ class Score(_MaskedLM):
 class SentenceOrder(PretrainedPipeline):
     """Predicts the probability that two texts are in the correct order."""
 
-    fields = dict.fromkeys(["text_a", "text_b"], False)
+    fields = dict.fromkeys(["text_a", "text_b"], False)  # two texts
     outputs = ("sop_logits",)
     parts = ("encoder", "sentence")
 
@@ -160,7 +160,7 @@ class Embedding(PretrainedPipeline):
     """Computes the embedding of a text from any layer."""
 
     options = ("layer", "pooling")
-    fields = dict.fromkeys(["text"], False)
+    fields = dict.fromkeys(["text"], False)  # a text, not a list
     parts = ("encoder",)
 
     def __init__(self, settings, config, tokenizer, options):
@@ -173,7 +173,7 @@ class Embedding(PretrainedPipeline):
             )
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Other runtimes have only the last layer.
+        # Only TensorFlow has the outputs of all layers: use them only if necessary.
         self.outputs = ("encoder_outputs",)
         if self._pooling == "pooled":
             self.outputs = ("pooled_output",)

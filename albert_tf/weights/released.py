@@ -19,7 +19,7 @@ def is_name(path: str | Path) -> bool:
     text = str(path)
     if Path(text).exists() or Path(f"{text}.index").exists():
         return False
-    return text in PUBLISHED or text.startswith("hf:/")
+    return text in PUBLISHED or text.startswith("hf:/")  # Path drops one slash
 
 
 def resolve(path: str | Path) -> Path:

@@ -1,10 +1,10 @@
 """Writes models for LiteRT (TensorFlow Lite) and ONNX Runtime.
 
-Both formats store the weights that ALBERT's layers share once.
+Both formats store only once the weights that ALBERT's layers share.
 
 signatures  inputs and outputs of each class of model, and its graph in float32
-litert      to LiteRT
-onnx_graph  to ONNX: the graph written by hand, the shared block as a function
+litert      writes LiteRT files
+onnx_graph  writes ONNX files, node by node
 """
 
 import importlib
@@ -150,10 +150,10 @@ def choose(
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`.
-        runtime: "tensorflow", "onnx", "litert" or "auto". "auto" uses ONNX Runtime for
-            a large job without a GPU if there is a `log`, else TensorFlow.
+        runtime: "tensorflow", "onnx", "litert" or "auto". "auto" is ONNX Runtime for
+            a large job of a command without a GPU, otherwise TensorFlow.
         is_large: whether the job is larger than a batch, so that a graph is faster.
-        log: logs the choice.
+        log: logs the choice; commands give one, calls from Python usually do not.
     """
     import tensorflow as tf
 

@@ -45,7 +45,7 @@ def locate(
 
     Args:
         dataset: the training questions.
-        tokenizer: texts with the same tokens are equal.
+        tokenizer: an answer may differ from its context if their tokens are equal.
         skip_bad_rows: whether to skip questions whose answer is not in the context.
 
     Raises:
@@ -55,16 +55,16 @@ def locate(
     questions = list(dataset.questions)
     searches, skipped = _search_contexts(dataset, tokenizer)
 
-    def format_ids(notes: Mapping[int, str]) -> str:
-        return ", ".join(f"{questions[i].id!r} ({note})" for i, note in notes.items())
+    def format_ids(texts: Mapping[int, str]) -> str:
+        return ", ".join(f"{questions[i].id!r} ({text})" for i, text in texts.items())
 
-    count = f"{dataset.path}: {len(skipped):,} of {len(questions):,} questions"
+    share = f"{dataset.path}: {len(skipped):,} of {len(questions):,} questions"
     if skipped and not (skip_bad_rows and len(skipped) < len(questions)):
         raise InputError(
-            f"{count} have no answer to train on: {format_ids(skipped)}; correct their "
+            f"{share} have no answer to train on: {format_ids(skipped)}; correct their "
             f"texts, or use --skip_bad_rows to leave such questions out"
         )
-    notes = [f"Warning: {count} are left out: {format_ids(skipped)}"] if skipped else []
+    notes = [f"Warning: {share} are left out: {format_ids(skipped)}"] if skipped else []
     for unit in ("characters", *_UNITS):
         matches = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
         if all(matches.values()):
@@ -92,7 +92,7 @@ class _Search:
     """The search for an answer in a context.
 
     Attributes:
-        begin: the stated first character of the answer without white space.
+        begin: `answer_start`, moved past the white space that begins the answer.
     """
 
     def __init__(self, context: str, answer: Answer, tokenizer: Tokenizer):

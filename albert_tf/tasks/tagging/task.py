@@ -28,8 +28,8 @@ from albert_tf.text.inputs import Inputs
 
 # The label of a token that has none, as in transformers.
 _NO_LABEL = -100
-# Minimum loss weight, for batches without labels.
-_NO_WORDS = 1e-6
+# For batches without labels.
+_MIN_LOSS_WEIGHT = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Features:
     Attributes:
         inputs: the windows.
         positions: int64 [N], position of each word's first token in its window.
-        bounds: int64 [W + 1]; window i labels the words [bounds[i], bounds[i + 1]).
+        word_bounds: int64 [W + 1]; window i labels range(*word_bounds[i : i + 2]).
         unknown_words: number of words without a token.
     """
 
     inputs: Inputs
     positions: np.ndarray
-    bounds: np.ndarray
+    word_bounds: np.ndarray
     unknown_words: int = 0
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Features:
 
     def words(self, window: int) -> slice:
         """Returns the indices of the words that a window labels."""
-        return slice(*self.bounds[window : window + 2].tolist())
+        return slice(*self.word_bounds[window : window + 2].tolist())
 
 
 class Tagging(base.FineTuningTask):
@@ -77,16 +77,16 @@ class Tagging(base.FineTuningTask):
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
-        known = settings.labels or (saved_settings and saved_settings.labels)
+        labels = settings.labels or (saved_settings and saved_settings.labels)
         splits: dict[str, list[Split]] = {}
         for part in config.parts:
-            labels = settings.labels if part == "train" else known
-            splits[part] = [Split(part, _read(settings, part, labels, log))]
-        labels = known
+            # The training data may have other labels than the saved ones.
+            expected = settings.labels if part == "train" else labels
+            splits[part] = [Split(part, _read(settings, part, expected, log))]
         if settings.labels is None and "train" in splits:
             labels = reading.all_labels(splits["train"][0].examples)
             if saved_settings and set(labels) < set(saved_settings.labels):
-                labels = saved_settings.labels
+                labels = saved_settings.labels  # --train_file lacks some of them
         if not labels:
             raise InputError("--labels: required without --train_file or saved labels")
         for part, [split] in splits.items():
@@ -122,9 +122,9 @@ class Tagging(base.FineTuningTask):
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         bounds = arrays["bounds"]
-        read = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
-        unknown_words = int(arrays["unknown_words"])
-        return Features(read, arrays["positions"], arrays["word_bounds"], unknown_words)
+        windows = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
+        unknown = int(arrays["unknown_words"])
+        return Features(windows, arrays["positions"], arrays["word_bounds"], unknown)
 
     def summary(self, split: Split) -> list[str]:
         lengths = split.features.inputs.lengths
@@ -162,7 +162,7 @@ class Tagging(base.FineTuningTask):
         """Returns the number of labeled words, or a small number if it is 0."""
         has_label = ops.cast(batch["labels"] >= 0, "float32")
         count = ops.sum(ops.sum(has_label, axis=1) * base.example_weights(batch))
-        return {"loss": ops.maximum(count, _NO_WORDS)}
+        return {"loss": ops.maximum(count, _MIN_LOSS_WEIGHT)}
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the sum of the cross-entropies of the words."""
@@ -181,19 +181,19 @@ class Tagging(base.FineTuningTask):
         --max_eval_steps can end an evaluation within a sentence.
         """
         features = split.features
-        words = [np.empty((0, len(self._labels)), np.float32)]
-        words += (
+        probabilities = [np.empty((0, len(self._labels)), np.float32)]
+        probabilities += (
             outputs["probabilities"][features.positions[features.words(window)]]
             for window, outputs in enumerate(predictions)
         )
-        answers = np.concatenate(words)
+        answers = np.concatenate(probabilities)
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
     def _tags(
         self, split: Split, answers: np.ndarray
     ) -> tuple[list[list[str]], list[list[str]] | None]:
-        """Returns the most likely label of each word, and the labels if all are known.
+        """Returns the predicted tags of words, and their true labels if all are known.
 
         Both have a list for each sentence.
         """
@@ -266,11 +266,11 @@ def _read(
     path = getattr(settings, FILES[part])
     if path is None:
         raise InputError(f"--{FLAGS[part]}: requires --{FILES[part]}")
-    has_words = labels and not reading.has_entities(labels)
+    has_no_entities = labels and not reading.has_entities(labels)
     sentences = reading.read_file(
         path,
         settings.label_column,
-        "words" if has_words else settings.tag_scheme,
+        "words" if has_no_entities else settings.tag_scheme,
         token_column=settings.token_column,
         encoding=settings.encoding,
         log=log,
