@@ -34,12 +34,12 @@ class InputError(ValueError):
     # Otherwise Keras adds many lines to an error in a layer's call.
     _keras_call_info_injected = True
 
-    _has_lines = False
+    _is_multiline = False
 
     def __str__(self) -> str:
         """Returns the message with control characters escaped."""
         text = super().__str__()
-        lines = text.split("\n") if self._has_lines else [text]
+        lines = text.split("\n") if self._is_multiline else [text]
         return "\n".join(_UNPRINTABLE.sub(_escape, line) for line in lines)
 
 

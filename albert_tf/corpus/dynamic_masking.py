@@ -55,7 +55,7 @@ class DynamicMasking:
                 that are masked already may have another number of slots than P.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run. A row's masks
-                depend only on `seed` and on it.
+                depend only on `seed` and on its position.
 
         Returns:
             The batch with other `input_ids`; int32 [B, P] `masked_lm_positions` (in
@@ -82,7 +82,7 @@ class DynamicMasking:
         self, batch: Mapping[str, np.ndarray], seed: int, positions: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Does the same as `__call__`, with arrays."""
-        seeds = masking.draw(np.array(seed).astype(np.uint64), 0, positions)
+        seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:
             _redraw_order(batch, seeds)
@@ -95,9 +95,9 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    All other settings are those of the generator: words or tokens, preferred lengths,
-    permutation, released behaviour. The order of A and B is drawn again if label 1
-    always means that they are swapped: for SOP without released behaviour.
+    The settings that `settings` lacks are those of the generator: words or tokens,
+    preferred lengths, permutation, released behaviour. The order of A and B is drawn
+    again only for SOP in which B never comes from another document.
 
     Args:
         files: record files of `create_pretraining_data.py`, with or without masks.
@@ -179,12 +179,12 @@ def _redraw_order(batch: dict[str, np.ndarray], seeds: np.ndarray) -> None:
     """
     new = masking.draw(seeds, masking.HALVES, 0)[:, None] >> np.uint64(63)
     swap = new != batch["next_sentence_labels"]
-    first, last = (column[:, None] for column in masking.sep_positions(batch))
+    sep_a, sep_b = (position[:, None] for position in masking.sep_positions(batch))
     column = np.arange(batch["input_ids"].shape[1])
-    rotated = 1 + (column - 1 + swap * first) % last
-    source = np.where((column > 0) & (column <= last), rotated, column)
-    first = np.where(swap, last - first, first)
+    rotated = 1 + (column - 1 + swap * sep_a) % sep_b
+    source = np.where((column > 0) & (column <= sep_b), rotated, column)
+    sep_a = np.where(swap, sep_b - sep_a, sep_a)
     for name in ("input_ids", "token_boundary"):
         batch[name] = np.take_along_axis(batch[name], source, 1)
-    batch["segment_ids"] = ((column > first) & (column <= last)).astype(np.int32)
+    batch["segment_ids"] = ((column > sep_a) & (column <= sep_b)).astype(np.int32)
     batch["next_sentence_labels"] = new.astype(np.int32)

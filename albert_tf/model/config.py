@@ -18,7 +18,7 @@ from albert_tf.errors import InputError
 _PADDING = 128
 # Keys of released files that the released code does not read.
 _UNREAD_KEYS = {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
-# Keys of BERT's files, which albert_zh has too and does not read either.
+# Keys of the files of BERT and albert_zh. Only the value of `ln_type` is checked.
 _BERT_KEYS = re.compile("directionality|ln_type|pooler_.*")
 # Fields that the release does not have.
 _ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
@@ -114,17 +114,17 @@ class AlbertConfig:
 
     @property
     def attention_map(self) -> tuple[int, ...]:
-        """The index of each layer's attention layer."""
+        """For each of the L layers, the index of its attention weights."""
         return self._group_map(self.parameter_sharing in ("all", "attention"))
 
     @property
     def ffn_map(self) -> tuple[int, ...]:
-        """The index of each layer's feed-forward layer."""
+        """For each of the L layers, the index of its feed-forward weights."""
         return self._group_map(self.parameter_sharing in ("all", "ffn"))
 
     @property
     def block_map(self) -> tuple[int, ...]:
-        """The index of each layer's pair of attention and feed-forward layers."""
+        """For each of the L layers, the index of its (attention, feed-forward) pair."""
         pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
         distinct = list(dict.fromkeys(pairs))
         return tuple(map(distinct.index, pairs))
@@ -132,7 +132,7 @@ class AlbertConfig:
     def _group_map(self, is_shared: bool) -> tuple[int, ...]:
         """Returns for each layer its group if shared, else the layer itself.
 
-        **As released:** equal for all published sizes. In rare cases, such as layer 15
+        **As released** for all published sizes. In rare cases, such as layer 15
         of L = G = 22, the released float formula gives the group before.
         """
         layers = self.num_hidden_layers
@@ -246,12 +246,10 @@ def _select_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_value(key: str, value: Any, hint: Any) -> None:
-    choices = [
-        choice
-        for part in (hint, *typing.get_args(hint))
-        if typing.get_origin(part) is Literal
-        for choice in typing.get_args(part)
-    ]
+    # A hint is int, float, Literal[...] or Literal[...] | None.
+    parts = (hint, *typing.get_args(hint))
+    literal = next((part for part in parts if typing.get_origin(part) is Literal), None)
+    choices = typing.get_args(literal)
     if choices:
         optional = type(None) in typing.get_args(hint)
         if value not in choices and not (optional and value is None):
@@ -303,5 +301,5 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# Sizes of brightmart/albert_zh, for pretraining; there are no released weights.
+# The small sizes of albert_zh, otherwise as version 2; there are no released weights.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

@@ -29,8 +29,8 @@ def read(
 ) -> Iterator[tuple[str, Any]]:
     """Yields the location and the unchecked value of each row.
 
-    If a row is one text, each line is a row, even an empty line. Otherwise blank lines
-    are skipped and counted.
+    In a text file of rows with one required field, even an empty line is a row.
+    Otherwise blank lines are skipped and counted.
 
     Args:
         config: the input and its format.
@@ -49,7 +49,7 @@ def read(
             blank += 1
         else:
             yield f"{name}:{number}", row
-    for note in Table([], [], blank).notes(name):
+    for note in Table(rows=[], skipped=[], blank=blank).notes(name):
         print(note, file=log)
 
 
@@ -59,7 +59,7 @@ def _rows(
     fields: Fields,
     log: IO[str],
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields rows and their numbers, `BLANK` for a blank line."""
+    """Yields numbers and rows: `BLANK` for a blank line, `JsonError` for a bad one."""
     name, extension = config.input_file or "the input", ""
     if config.input_format == "auto":
         extension = suffix(config.input_file or "")
@@ -85,7 +85,7 @@ def _rows(
         for number, line in lines if arguments else _lines(config):
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)
-            elif has_json or not (line or _count_required(fields) == 1):
+            elif has_json or (line == "" and _count_required(fields) != 1):
                 yield number, json_values.BLANK
             else:
                 yield number, _split(line, fields, f"{name}:{number}")
@@ -138,6 +138,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
             f"{location}: {errors.quote(row)}; expected an object with "
             f"{', '.join(fields)}"
         )
+    # Some tasks have `text` and an optional `text_b`; a pair may have `text_a`.
     if "text_b" in row and "text_a" in row and "text" in fields:
         row = {**row, "text": row["text_a"]}
     checked: dict[str, Any] = {}
@@ -146,8 +147,8 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
             continue
         value = row.get(name)
         texts = value if expects_list else [value]
-        is_list = isinstance(texts, list) and texts != []
-        if not (is_list and all(isinstance(text, str) for text in texts)):
+        has_items = isinstance(texts, list) and texts != []
+        if not (has_items and all(isinstance(text, str) for text in texts)):
             kind = "a list of texts" if expects_list else "a text"
             actual = errors.quote(value) if name in row else "missing"
             raise InputError(

@@ -130,7 +130,7 @@ AX = dataclasses.replace(
     aliases=("diagnostic",),
 )
 
-# Rajpurkar et al. 2016: SQuAD, converted to sentence pairs by GLUE.
+# Rajpurkar et al. 2016: SQuAD as sentence pairs. Some files use the second names.
 QNLI = _task(
     "qnli",
     "QNLI",

@@ -64,14 +64,14 @@ class Pipeline(abc.ABC):
         outputs: outputs of the model to compute; all outputs of the head if empty.
         fields: keys of a row in the order of columns, each with True for a list of
             texts, False for a text and None for an optional text.
-        shortest: minimum number of tokens of an input, with padding.
+        min_length: minimum number of tokens of an input, with padding.
     """
 
     settings_class: ClassVar[type[TaskSettings] | None] = None
     options: ClassVar[tuple[str, ...]] = ()
     outputs: tuple[str, ...] = ()
     fields: Mapping[str, bool | None]
-    shortest: int = 1
+    min_length: int = 1
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Pipeline(abc.ABC):
 
     def forward(self, inputs: Sequence[Arrays], run: Run) -> list[Any]:
         """Runs the model on a batch of inputs; returns the results of `select`."""
-        outputs = run(pad(inputs, self.tokenizer.pad_id, self.shortest))
+        outputs = run(pad(inputs, self.tokenizer.pad_id, self.min_length))
         return [
             self.select(each, {name: value[i] for name, value in outputs.items()})
             for i, each in enumerate(inputs)
@@ -173,13 +173,13 @@ def single_segment(ids: Sequence[int]) -> dict[str, np.ndarray]:
     return {"input_ids": array, "input_mask": ones, "segment_ids": zeros}
 
 
-def pad(batch: Sequence[Arrays], pad_id: int, shortest: int = 1) -> dict[str, Any]:
+def pad(batch: Sequence[Arrays], pad_id: int, min_length: int = 1) -> dict[str, Any]:
     """Stacks inputs, and pads arrays with the same name to the same shape."""
     padded = {}
     for name in batch[0]:
         arrays = [each[name] for each in batch]
         shape = np.max([array.shape for array in arrays], axis=0)
-        shape[-1] = max(shape[-1], shortest)
+        shape[-1] = max(shape[-1], min_length)
         filler = pad_id if name == "input_ids" else _PADDING.get(name, 0)
         padded[name] = np.full((len(batch), *shape), filler, np.int32)
         for row, array in zip(padded[name], arrays, strict=True):

@@ -1,4 +1,4 @@
-"""Ensembles: the mean of several fine-tuned models evaluates and predicts.
+"""Evaluates and predicts with the mean of the answers of several fine-tuned models.
 
     run_classifier.py --ensemble=runs/a,runs/b,'runs/mrpc/run-*' --do_eval --do_predict
 
@@ -56,14 +56,13 @@ def run(
 ) -> dict[str, float]:
     """Fine-tunes, evaluates and predicts with a model or an ensemble.
 
-    With `config.ensemble` the mean of its members evaluates and predicts; with
-    --num_runs they are trained first. Without it, this is `finetune.run`.
+    With `config.ensemble`, the mean of its members' answers is evaluated and written;
+    --do_train trains the members first. Without it, this is `finetune.run`.
 
-    Classes, choices and tags have the mean of the members' probabilities, and
-    regressions the mean of their numbers. Answers of SQuAD are merged by their text and
-    position; their probabilities and the null odds are means over all members. The
-    files have the names and formats of one model. `ensemble.json` has the members and
-    their metrics.
+    For classes, choices and tags, the members' probabilities are averaged, and for
+    regressions their numbers. Answers of SQuAD are merged by their text and position;
+    their probabilities and the null odds are means over all members. The output files
+    are the same as for one model. `ensemble.json` has the members and their metrics.
 
     Args:
         family: the class of the task.
@@ -111,9 +110,9 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         ensemble = _mean(members)
         key, metrics = ensemble.task.key_metric, {**ensemble.metrics}
         context = RunContext(
-            *(job.config, {}, job.writes, job.log),
-            lambda split: ensemble.answers[split.name],
-            metrics.update,
+            *(job.config, {}, job.writes, job.log),  # no best checkpoint
+            answer=lambda split: ensemble.answers[split.name],
+            add_results=metrics.update,
         )
         ensemble.task.predict_and_write(context, ensemble.splits)
         table["ensemble"] = metrics
@@ -135,21 +134,21 @@ def _answer(job: Job, folder: str, shared: Any) -> _Member:
         init_checkpoint=folder,
         albert_hub_module_handle=None,
         output_dir=folder,
-        cached_dir=str(job.config.cache_dir),
+        cached_dir=str(job.config.cache_dir),  # not the member's folder
     )
     task, splits = finetune.prepare_task(job, shared)
     with job.strategy.scope():
         model = task.build_model()
     task.load(model, weights.open_source(folder, job.config.checkpoint), complete=True)
     trainer = Trainer(task, job.config, job.strategy, model, None, log=job.log)
-    parts = {split.name: split for use in splits.values() for split in use}
+    unique = {split.name: split for parts in splits.values() for split in parts}
     answers = {
         name: finetune.answer(trainer, job.config, split)
-        for name, split in parts.items()
+        for name, split in unique.items()
     }
     splits = {
-        use: [dataclasses.replace(split, features=None) for split in each]
-        for use, each in splits.items()
+        use: [dataclasses.replace(split, features=None) for split in parts]
+        for use, parts in splits.items()
     }
     metrics = _measure(task, splits, answers)
     task.training = task.evaluation = None
@@ -167,7 +166,7 @@ def _measure(
 
 
 def _mean(members: Sequence[_Member]) -> _Member:
-    """Returns the mean of the members' answers and its metrics, for the first task."""
+    """Returns the first member with the mean of all answers, and its metrics."""
     first, count = members[0], len(members)
     answers = {
         name: functools.reduce(operator.add, (m.answers[name] for m in members)) / count

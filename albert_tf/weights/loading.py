@@ -1,4 +1,4 @@
-"""Loads weights of any format into a model, by the table of names."""
+"""Loads weights of any format into a model, by the names in `weights.names`."""
 
 import dataclasses
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class MisfitError(InputError):
     """The weights of a file do not fit a model: the head or the sizes differ."""
 
-    _has_lines = True
+    _is_multiline = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +91,9 @@ def load(
             without shared parameters starts from a model with shared ones, which is
             the intention of the released flag of this name.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
-            loaded from a TF1 checkpoint; it is built if it is not. `only` and
-            `allow_missing` also apply to slots, whose paths are the paths of their
-            weights with ".adam_m" and ".adam_v". None: slots are ignored.
+            loaded from a TF1 checkpoint. `load` builds an optimizer that is not built.
+            `only` and `allow_missing` also apply to slots, whose paths are the paths of
+            their weights with ".adam_m" and ".adam_v". None: slots are ignored.
         head_order: for each output of a classifier, the number of the file's output
             with the same label; None: the same order.
         warn: also log missing and unused weights.
@@ -135,9 +135,9 @@ def load(
     _assign({t: name for t, name in names.items() if name}, source, head_order)
     if optimizer is not None:
         optimizer.iterations.assign(step)
-    for state, some in (("not set", report.missing), ("not used", report.unused)):
-        if warn and some:
-            _log.warning("%s: %s: %s", source.path, state, format_shapes(some))
+    for state, tensors in (("not set", report.missing), ("not used", report.unused)):
+        if warn and tensors:
+            _log.warning("%s: %s: %s", source.path, state, format_shapes(tensors))
     return report
 
 
@@ -158,9 +158,9 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
             return getattr(models, name)(config)
     if not heads:
         return models.AlbertEncoder(config)
-    shape = _head_shape(HEADS[heads[0]][0], source) or ()
+    shape = _head_shape(HEADS[heads[0]][0], source) or ()  # not empty: see `heads`
     labels = shape[0 if source.format in ("tf1", "hf") else 1]
-    # In transformers, the heads of both have the same name.
+    # In transformers, the heads of classifiers of texts and of tokens have one name.
     kind = metadata.find_task(Path(source.path)).get("kind")
     if kind == "token_classification" or "AlbertClassifier" not in heads:
         return models.AlbertTokenClassifier(config, labels)
@@ -182,8 +182,8 @@ def find_span_task(source: Source) -> dict[str, Any]:
     if has_head(source, "AlbertSpanLabeler"):
         return {"kind": "question_answering", "head": "linear"}
     if has_head(source, "AlbertConditionalSpanLabeler"):
-        answerable = {"version": "2.0", "null_score_diff_threshold": 0.0}
-        return {"kind": "question_answering", "head": "conditional", **answerable}
+        null_keys = {"version": "2.0", "null_score_diff_threshold": 0.0}
+        return {"kind": "question_answering", "head": "conditional", **null_keys}
     return {}
 
 
@@ -221,12 +221,12 @@ def _assign(
             value = value[..., head_order]  # kernel [H, K], bias [K]
         if np.isnan(value).any():
             raise InputError(
-                f"{source.path}: {name} holds NaN; expected numbers, as before the "
-                f"training diverged"
+                f"{source.path}: {name} holds NaN; expected numbers, such as weights "
+                f"from before the training diverged"
             )
         variable = target.variable
-        is_constant = isinstance(variable, np.ndarray)
-        _, first = values.setdefault(id(variable), (variable, value))
+        is_constant = isinstance(variable, np.ndarray)  # see `Target`
+        _, first = values.setdefault(id(variable), (variable, value))  # if shared
         if not np.array_equal(variable if is_constant else first, value):
             expected = (
                 "expected the identity, because embedding_size equals hidden_size"
@@ -240,7 +240,7 @@ def _assign(
 
 
 def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> None:
-    """Checks for missing and unused weights and other shapes; see `load`."""
+    """Checks that no weight is missing, unused or of another shape; see `load`."""
     is_in_encoder = ENCODER_NAMES[source.format].match
     misfits = {
         "not in the file": {
@@ -254,7 +254,7 @@ def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> 
             if parts is None or ("encoder" in parts and is_in_encoder(name))
         },
     }
-    lines = [f"  {key}: {format_shapes(some)}" for key, some in misfits.items() if some]
+    lines = [f"  {key}: {format_shapes(x)}" for key, x in misfits.items() if x]
     shapes = {**source.shapes, **source.ignored}
     lines += [
         f"  {name}: shape {list(shapes[name])} in the file, {list(target.shape)} by "

@@ -13,7 +13,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
 
     settings_class = SquadSettings
     options = ("threshold", "top_k")
-    fields = dict.fromkeys(["question", "context"], False)
+    fields = dict.fromkeys(["question", "context"], False)  # not lists of texts
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -23,12 +23,13 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         check_threshold(settings.version, self.threshold)
         self.top_k = options.top_k
         if settings.head == "conditional":
-            self.shortest = max(settings.start_n_top, settings.end_n_top)
+            self.min_length = max(settings.start_n_top, settings.end_n_top)
 
     def preprocess(self, row):
         text = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
-        paragraph = Paragraph(row["context"], (Question("", text, (), False),))
-        dataset = Dataset("", self.settings.version, (paragraph,))
+        question = Question(id="", text=text, answers=(), is_impossible=False)
+        paragraphs = (Paragraph(row["context"], (question,)),)
+        dataset = Dataset("", self.settings.version, paragraphs)
         windows = features.windows(dataset, self.tokenizer, self.settings)
         arrays = [window.features(len(window.ids)) for window in windows]
         return Example(row, arrays, windows)
@@ -38,7 +39,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         return answers.collect_answers(candidates, self.settings.n_best_size)
 
     def decide(self, row, scores):
-        odds = scores.null_odds.get("")
+        odds = scores.null_odds.get("")  # by the question's id
         best = [
             {
                 "answer": text,
@@ -49,11 +50,10 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
             for (text, begin, end), entry in scores.n_best[""].items()
             if begin >= 0  # otherwise, no span is valid
         ]
-        answer = {"answer": "", "begin": -1, "end": -1, "probability": 0.0}
-        if best:
-            is_null = None not in (self.threshold, odds) and odds > self.threshold
-            probability = {"probability": best[0]["probability"]}
-            answer = answer | probability if is_null else {**best[0]}
+        empty = {"answer": "", "begin": -1, "end": -1}
+        answer = {**best[0]} if best else {**empty, "probability": 0.0}
+        if None not in (self.threshold, odds) and odds > self.threshold:
+            answer |= empty  # keeps the probability of the best span
         if odds is not None:
             answer["null_odds"] = round_floats(odds)
         if self.top_k is not None:

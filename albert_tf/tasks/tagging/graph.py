@@ -34,7 +34,6 @@ def windows(
         The ids of the windows, int32 [W, None], in the order of the sentences. For each
         word, its window and the position of its first token in the window, int64 [N].
     """
-    one = tf.ones_like(tokens.row_lengths())
     is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
     tokens = in_graph.assemble(
         [
@@ -50,7 +49,7 @@ def windows(
     step = max(1, size // 2)
     count = 1 + (tf.maximum(length - size, 0) + step - 1) // step
     first = tf.cumsum(count, exclusive=True)
-    # The window with the most context around the word; the first if several have it.
+    # The window whose middle is nearest to the word; the first if two are.
     position = tokens.row_starts() - tf.gather(start, sentence)
     number = (position - (size - 1 + step) // 2 + step - 1) // step
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
@@ -114,7 +113,7 @@ class _Tagger(tf.Module):
         )
         self._pad = tokenizer.pad_id
         are_entities = has_entities(labels)
-        names = [label[2:] if are_entities else label for label in labels]
+        names = [label[2:] if are_entities else label for label in labels]  # O: ""
         self._types = sorted(set(names) - ({""} if are_entities else set()))
         index = {name: i for i, name in enumerate(self._types)}
         self._type_of = [index.get(name, -1) for name in names]
@@ -122,7 +121,7 @@ class _Tagger(tf.Module):
 
     def answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Finds spans in texts, string [B]."""
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # bad byte: U+FFFD
         words, begins, ends = in_graph.split_words(text)
         ids, window, position = self._make_windows(self._tokenize(words.values), words)
         batch = in_graph.pad(ids, ids.row_lengths(), self._pad)
@@ -134,15 +133,15 @@ class _Tagger(tf.Module):
         kind = tf.gather(self._type_of, label)
         row = words.value_rowids()
         same = (kind[1:] == kind[:-1]) & (row[1:] == row[:-1])
-        continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]
-        is_in = kind >= 0
-        is_first = is_in & (tf.gather(self._begins, label) | ~continues)
-        span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, is_in)
+        continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]  # empty without words
+        in_span = kind >= 0
+        is_first = in_span & (tf.gather(self._begins, label) | ~continues)
+        span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_span)
         count = tf.reduce_sum(tf.cast(is_first, tf.int32))
         row = tf.boolean_mask(row, is_first)
         begin = tf.boolean_mask(begins.values, is_first)
         end = tf.math.unsorted_segment_max(
-            tf.boolean_mask(ends.values, is_in), span, count
+            tf.boolean_mask(ends.values, in_span), span, count
         )
         spans = {
             "types": tf.gather(self._types, tf.boolean_mask(kind, is_first)),
@@ -152,7 +151,7 @@ class _Tagger(tf.Module):
             "begins": begin,
             "ends": end,
             "probabilities": tf.math.unsorted_segment_mean(
-                tf.boolean_mask(probability, is_in), span, count
+                tf.boolean_mask(probability, in_span), span, count
             ),
         }
         default = {"begins": -1, "ends": -1}
