@@ -27,12 +27,12 @@ from absl import app, flags
 
 from albert_tf.errors import EXIT_STATUS, InputError, wrap_read
 
-# absl then attributes the flags to the script, so one process can run several scripts.
+# absl then attributes the flags to the module that calls `define` or `run`.
 flags.disclaim_key_flags()
 
 # The settings classes of the running command, for --help.
 _defined: list[type] = []
-# By absl's name of a type: the name of its values in --help, and in usage errors.
+# Maps absl's name of a type to the names of its values in --help and in usage errors.
 _TYPES = {
     "int": ("INTEGER", "an integer"),
     "float": ("NUMBER", "a number"),
@@ -365,6 +365,7 @@ def _expand(arguments: list[str]) -> list[str]:
         if argument in may_be_empty and (not after or after[0].startswith("-")):
             others[number] += "="
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
+    # Arguments of the command line need no parsing, only lines of flagfiles do.
     for line in lines:
         first += [line] if line in others else _parse_flag_line(line)
     return first
@@ -448,13 +449,13 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
     The fields come from `settings`, which may redefine fields of a base class.
     """
-    left = {item.name: item for item in fields(settings)}
+    by_name = {item.name: item for item in fields(settings)}
     groups = [c for c in settings.__mro__ if dataclasses.is_dataclass(c)]
     for group in groups:
         above = {
             i.name for base in group.__mro__[1:] if base in groups for i in fields(base)
         }
-        own = [left[item.name] for item in fields(group) if item.name not in above]
+        own = [by_name[item.name] for item in fields(group) if item.name not in above]
         if own:
             yield group, own
 

@@ -13,8 +13,8 @@ from albert_tf import errors
 from albert_tf.train import curves
 
 _MAX_ROWS = 20
-# Minimum seconds between two pictures, for which the training waits.
-_SECONDS = 10.0
+# Minimum seconds between two pictures; the training stops while one is drawn.
+_DRAW_INTERVAL = 10.0
 # The table does not show these metrics of an evaluation.
 _HIDDEN_METRICS = ("time", "eval_loss")
 
@@ -42,7 +42,7 @@ class Progress(io.TextIOBase):
         self._html = display.HTML
         self._handle = display.display(display.HTML(""), display_id=True)
         self._partial_line = self._line = ""
-        self._last_draw_time = -_SECONDS
+        self._last_draw_time = -_DRAW_INTERVAL
 
     def write(self, text: str) -> int:
         *lines, self._partial_line = (self._partial_line + text).split("\n")
@@ -51,7 +51,7 @@ class Progress(io.TextIOBase):
                 print(line)  # a notebook shows stderr on a red background
                 continue
             self._line = line
-            if time.monotonic() - self._last_draw_time >= _SECONDS:
+            if time.monotonic() - self._last_draw_time >= _DRAW_INTERVAL:
                 self.show()
         return len(text)
 

@@ -263,7 +263,7 @@ class ConditionalSpanHead(ConfiguredLayer):
             dict of float32 tensors. Always `start_log_probs` [B, T] and `cls_logits`
             [B], the log-odds that there is no answer. With known starts,
             `end_log_probs` [B, T]; else the best starts `start_top_log_probs` and
-            `start_top_index` (int) [B, S], and the best ends of each start, ordered by
+            `start_top_index` (int) [B, S], and the best ends of each start, grouped by
             start: `end_top_log_probs` and `end_top_index` (int) [B, S * end_n_top].
         """
         impossible = ops.cast(impossible, "float32")
@@ -305,7 +305,7 @@ class ConditionalSpanHead(ConfiguredLayer):
         return ops.log_softmax(_mask(logits, ops.expand_dims(impossible, 1)))
 
     def _cls_logits(self, states, start_logits, training):
-        """Returns float32 [B], from the expected start and the first token."""
+        """Returns float32 [B], from the start's expected state and the first state."""
         weights = ops.cast(ops.softmax(start_logits), self.compute_dtype)
         expected = ops.matmul(ops.expand_dims(weights, 1), states)[:, 0]  # [B, H]
         pair = ops.concatenate([expected, states[:, 0]], axis=-1)

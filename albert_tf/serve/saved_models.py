@@ -23,7 +23,7 @@ from albert_tf.weights.names import expand
 def make_reusable(
     call: Callable, layers: Sequence[keras.Layer] = ()
 ) -> tf.train.Checkpoint:
-    """Returns an object that is callable after a SavedModel is loaded.
+    """Returns the root object of a SavedModel that can be called after it is loaded.
 
     It has TF-Hub's interface of reusable SavedModels for `hub.KerasLayer`: `variables`,
     `trainable_variables` and `regularization_losses`.
@@ -84,7 +84,7 @@ def save(
         root: a trackable object.
         folder: the folder to create; an older SavedModel there is replaced.
         signatures: concrete functions of named tensors.
-        model: a model whose weights and configuration are stored, too.
+        model: a model whose class, configuration and weights are stored, too.
         assets: contents of further files, by name.
 
     Raises:
@@ -96,6 +96,7 @@ def save(
     if model is not None:
         # A shared variable has several names, but is stored once.
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
+        # `weights` reads the class from the key.
         root.model = {type(model).__name__: _options(model)}
         asset_files[metadata.CONFIG] = model.config.to_json_string().encode()
     with _temporary_sibling(Path(folder)) as work:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-# Each line has the synonyms of one label, only letters and digits.
+# Each line has the normalized synonyms of one label; `_normalize` returns the first.
 _SYNONYMS = """
 entailment entails entailed
 contradiction contradicts contradictory
@@ -15,7 +15,7 @@ unacceptable notacceptable ungrammatical
 positive pos
 negative neg
 """
-_FIRST = {
+_CANONICAL = {
     word: line.split()[0] for line in _SYNONYMS.split("\n") for word in line.split()
 }
 
@@ -49,4 +49,4 @@ def match(
 def _normalize(label: str) -> str:
     word = re.sub(r"(?<=\w)[\s_-]+(?=\w)", "", label.strip().casefold())
     word = re.sub(r"^label(?=\d+$)", "", word)
-    return _FIRST.get(word, word)
+    return _CANONICAL.get(word, word)

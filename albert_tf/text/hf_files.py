@@ -54,9 +54,9 @@ def read_vocabulary(path: str | Path, wanted: ModelType) -> bytes:
         raise InputError(f"{path}: {actual}; expected one of type {wanted}")
     with errors.wrap_read(path, "a tokenizer.json of transformers"):
         vocab, added = contents["model"]["vocab"], contents.get("added_tokens", ())
-        ids = {item[0]: id for id, item in enumerate(vocab)}
-        ids = vocab if wanted == "WordPiece" else ids
-        ids = ids | {token["content"]: token["id"] for token in added}
+        if wanted == "Unigram":
+            vocab = {item[0]: id for id, item in enumerate(vocab)}
+        ids = vocab | {token["content"]: token["id"] for token in added}
         pieces = sorted(ids, key=ids.__getitem__)
         if [ids[piece] for piece in pieces] != list(range(len(ids))):
             raise ValueError("its ids are not 0, 1, 2 and so on")
@@ -94,8 +94,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
     text = json.dumps(contents.get("normalizer"))
     if rules := re.search('"precompiled_charsmap": "(.*?)"', text):
         proto.normalizer_spec.precompiled_charsmap = base64.b64decode(rules[1])
-    marks = json.dumps(contents.get("pre_tokenizer"))
-    proto.normalizer_spec.add_dummy_prefix = '"prepend_scheme": "never"' not in marks
+    text = json.dumps(contents.get("pre_tokenizer"))
+    proto.normalizer_spec.add_dummy_prefix = '"prepend_scheme": "never"' not in text
     return proto.SerializeToString()
 
 
@@ -113,7 +113,7 @@ def read_cleaning(
         path: the vocabulary.
         do_lower_case: the value of the flag; None if it is not set.
         keep_accents: the value of the flag; None if it is not set.
-        is_wordpiece: whether cased text always keeps its accents.
+        is_wordpiece: whether it is for WordPiece, where cased text keeps its accents.
 
     Returns:
         `do_lower_case` and `keep_accents`, if a flag or a file sets them.

@@ -1,4 +1,4 @@
-"""The inputs and outputs of exported models: names and sizes."""
+"""The inputs and outputs of exported models: names and shapes."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 
 _Shape: TypeAlias = tuple[str | int, ...]
-_ROWS: _Shape = ("batch", "tokens")
+_PER_TOKEN: _Shape = ("batch", "tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Signature:
     """Inputs and outputs of an exported model.
 
     Attributes:
-        inputs: int32 sizes by name. A string is a dynamic size.
-        outputs: sizes by name; int32 if the name ends in `_index`, else float32.
+        inputs: shapes of the int32 inputs by name. A string is a dynamic size.
+        outputs: shapes by name; int32 if the name ends in `_index`, else float32.
     """
 
     inputs: Mapping[str, _Shape]
@@ -40,7 +40,7 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
     available, width = {**head}, model.config.hidden_size
     has_choices = isinstance(model, models.AlbertMultipleChoice)
     if not (has_choices or isinstance(model, models.AlbertClassifier)):
-        available["sequence_output"] = (*_ROWS, width)
+        available["sequence_output"] = (*_PER_TOKEN, width)
     if not has_choices:
         available["pooled_output"] = ("batch", width)
     chosen = tuple(outputs) or tuple(head) or tuple(available)
@@ -49,10 +49,10 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
             raise InputError(
                 f"outputs={name!r}: {type(model).__name__} has {', '.join(available)}"
             )
-    rows = ("batch", "choices", "tokens") if has_choices else _ROWS
-    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), rows)
+    per_token = ("batch", "choices", "tokens") if has_choices else _PER_TOKEN
+    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), per_token)
     if isinstance(model, models.AlbertConditionalSpanLabeler):
-        inputs["p_mask"] = rows
+        inputs["p_mask"] = per_token
     if "mlm_logits" in chosen:
         inputs["masked_lm_positions"] = ("batch", "positions")
     return Signature(inputs, {name: available[name] for name in chosen})
@@ -72,16 +72,16 @@ def _head_outputs(model) -> dict[str, _Shape]:
         case models.AlbertClassifier():
             return {"logits": ("batch", model.head.num_labels)}
         case models.AlbertTokenClassifier():
-            return {"logits": (*_ROWS, model.head.num_labels)}
+            return {"logits": (*_PER_TOKEN, model.head.num_labels)}
         case models.AlbertMultipleChoice():
             return {"logits": ("batch", "choices")}
         case models.AlbertSpanLabeler():
-            return dict.fromkeys(("start_logits", "end_logits"), _ROWS)
+            return dict.fromkeys(("start_logits", "end_logits"), _PER_TOKEN)
         case models.AlbertConditionalSpanLabeler():
             starts = ("batch", model.head.start_n_top)
             spans = ("batch", model.head.start_n_top * model.head.end_n_top)
             return {
-                "start_log_probs": _ROWS,
+                "start_log_probs": _PER_TOKEN,
                 **dict.fromkeys(("start_top_log_probs", "start_top_index"), starts),
                 **dict.fromkeys(("end_top_log_probs", "end_top_index"), spans),
                 "cls_logits": ("batch",),

@@ -12,15 +12,13 @@ class MultipleChoicePipeline(FineTunedPipeline):
 
     settings_class = RaceSettings
     outputs = ("logits",)
-
-    def __init__(self, settings, config, tokenizer, options):
-        super().__init__(settings, config, tokenizer, options)
-        self.fields = {"article": False, "question": False, "options": True}
+    # True for a list of texts.
+    fields = dict.fromkeys(["article", "question"], False) | {"options": True}
 
     def preprocess(self, row):
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
         options = tuple(drop_empty(row["options"]))
-        question = Question("", article, row["question"], options, None, "", "")
+        question = Question("", article, row["question"], options)
         encoded = features.encode(self.tokenizer, [question], self.settings)
         length = min(int(encoded.full_lengths[0]), self.max_seq_length)
         batch = encoded.batch([0], len(options), length, self.settings, self.tokenizer)

@@ -55,9 +55,9 @@ class Question:
     article: str
     text: str
     options: tuple[str, ...]
-    answer: int | None
-    level: str
-    location: str
+    answer: int | None = None
+    level: str = ""
+    location: str = ""
 
     @property
     def choices(self) -> list[str]:

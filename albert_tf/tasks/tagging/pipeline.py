@@ -1,4 +1,4 @@
-"""Finds labeled spans in raw text of any length, in Python; see `graph`."""
+"""Finds labeled spans in raw text of any length, in Python; `graph` describes how."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from albert_tf.text.words import split_words
 
 
 class TokenClassificationPipeline(pipelines.FineTunedPipeline):
-    """Finds the entities of a text; other labels give a span for each word."""
+    """Finds entities; if labels are not O, B-TYPE or I-TYPE, each word is a span."""
 
     settings_class = TaggingSettings
     options = ("labels",)
     outputs = ("logits",)
-    fields = dict.fromkeys(["text"], False)
+    fields = dict.fromkeys(["text"], False)  # not a list of texts
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -49,7 +49,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         for (begin, end), each in zip(words, scores, strict=True):
             label = self.labels[int(each.argmax())]
             kind = label[2:] if self.has_entities else label
-            if kind:
+            if kind:  # "" for O
                 if not (label.startswith(INSIDE) and kind == before):
                     spans.append({"type": kind, "text": "", "begin": begin})
                     probabilities.append([])
