@@ -35,8 +35,9 @@ its classes: `from albert_tf import models, optimizers`.
 
 On x86 processors this package turns oneDNN on in TensorFlow, unless the environment
 variable TF_ENABLE_ONEDNN_OPTS is set or TensorFlow is already imported. By default,
-TensorFlow uses oneDNN only on processors with AVX-512 for neural networks. With AVX2,
-oneDNN made pretraining steps 1.15 to 1.2 times as fast.
+TensorFlow uses oneDNN only on processors whose AVX-512 has instructions for neural
+networks. On a processor with AVX2, oneDNN made pretraining steps 1.15 to 1.2 times as
+fast.
 """
 
 import importlib
@@ -46,7 +47,7 @@ import platform
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
 
-# Classes by module.
+# The public classes of each module.
 _CLASSES = {
     "errors": ("InputError",),
     "estimators.pretrained": ("Embedder", "FillMask", "Scorer", "SentenceOrder"),
@@ -65,6 +66,7 @@ _CLASSES = {
         "AlbertTokenClassifier",
     ),
 }
+# The module of each public class.
 _HOME = {name: module for module, names in _CLASSES.items() for name in names}
 # The public modules, each with the prefix of its package, and the public packages.
 _MODULES = {

@@ -16,7 +16,8 @@ This table is also the help of `albert-tf`:
 
 Each command is a module, or a class of `fine_tune`. --help prints its docstring. The
 fields of its settings classes, `SETTINGS`, are its flags. `main` gets an object of each
-class and, with `TAKES_ARGUMENTS`, a list of the arguments that are not flags.
+class. If `TAKES_ARGUMENTS` is true, `main` also gets a list of the arguments that are
+not flags.
 
 TensorFlow takes seconds to import. Only the body of `main` imports it, so --help and
 errors in flags appear at once.
@@ -56,8 +57,10 @@ def run(name: str, argv: list[str] | None = None) -> None:
 
     Args:
         name: the name of the command.
-        argv: the name of the command and its arguments. Default: the script's.
+        argv: the name of the command and its arguments. Default: `sys.argv`, whose
+            first element is the script of the command.
     """
+    # --help of `albert-tf` shows its commands instead of the scripts.
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():

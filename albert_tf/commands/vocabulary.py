@@ -14,8 +14,9 @@ SETTINGS = (vocabulary.VocabularySettings,)
 
 
 def main(settings: vocabulary.VocabularySettings) -> None:
-    """Trains, and prints the path of the vocabulary."""
-    # Python handles no signals while SentencePiece trains; by default they end it.
+    """Trains a vocabulary, and prints its path."""
+    # Python's handlers do not run while SentencePiece trains. With the system's default
+    # handlers, a signal ends the process at once.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     vocabulary.train_files(settings)

@@ -9,11 +9,11 @@ In reading order:
     documents        input files -> ranges -> documents -> segments of token ids
     pairs            documents -> segments A and B
     masking          which tokens are predicted: n-grams of whole words
-    shards           some ranges of the input -> some of the records, reproducibly
+    shards           ranges of the input -> records, reproducibly
     manifest         the records' description: settings, counts, statistics
-    workers, beam    run a function in worker processes, on Apache Beam
+    workers, beam    run a function in worker processes or on Apache Beam
     generation       plan -> make shards -> merge -> describe
-    dynamic_masking  masks records while training
+    dynamic_masking  masks records during training
     vocabulary       trains a vocabulary
 """
 

@@ -25,12 +25,13 @@ def run(
 
     Args:
         config: the runner and its options.
-        function: defined at the top of a module.
-        jobs: its arguments for each call; the first is the file of its result, which
-            is {"error": ...} after an InputError: runners wrap exceptions as they like.
+        function: a function that is defined at the top of a module.
+        jobs: the arguments of each call; the first is the path of the JSON file for
+            the result. After an InputError, the result is {"error": message}, because
+            each runner wraps exceptions in another way.
 
     Returns:
-        The jobs.
+        The jobs, after the end of all calls.
 
     Raises:
         InputError: Apache Beam or the runner is not installed.
@@ -41,10 +42,10 @@ def run(
 
     runner = _RUNNERS.get(str(config.runner), config.runner)
     options = [f"--runner={runner}", *config.runner_options]
-    sizes = ("--dask_npartitions", "--dask_partition_size")
-    has_size = any(option.startswith(sizes) for option in options)
-    if config.runner == "DaskRunner" and not has_size:
-        # A job takes seconds. By default, 128 jobs would go to one worker.
+    partition_flags = ("--dask_npartitions", "--dask_partition_size")
+    has_partition_flag = any(option.startswith(partition_flags) for option in options)
+    if config.runner == "DaskRunner" and not has_partition_flag:
+        # A job takes seconds. By default, 128 jobs would go to one worker together.
         options.append("--dask_partition_size=1")
     try:
         pipeline = apache_beam.Pipeline(options=PipelineOptions(options))

@@ -28,7 +28,7 @@ class MaskingSettings(flags.Settings):
         masked_lm_prob: Fraction of tokens to predict. 0 writes records without masks,
             for --dynamic_masking.
         max_predictions_per_seq: Maximum number of predictions per record. Default:
-            masked_lm_prob of max_seq_length, rounded. --do_permutation doubles it.
+            masked_lm_prob times max_seq_length, rounded. --do_permutation doubles it.
         mask_replace_prob: Fraction of the predicted tokens that are replaced by [MASK].
         random_replace_prob: Fraction of the predicted tokens that are replaced by a
             random token. The remaining ones are not changed.
@@ -78,23 +78,24 @@ class CorpusSettings(MaskingSettings):
             error.
         max_seq_length: Number of tokens per record, including padding.
         objective: Sentence-level objective: sop swaps the two segments in half of the
-            records, nsp takes the second one from another document, none does neither.
-            The label is 1 if that happened.
+            records; nsp takes the second segment of about half of the records from
+            another document; none does neither. Such records have label 1, others 0.
         random_next_sentence: Alias of --objective=nsp.
         dupe_factor: Number of times to use each document, with different masks.
-        short_seq_prob: Fraction of records with a random shorter target length.
+        short_seq_prob: Fraction of records with a random, shorter target length.
         favor_shorter_ngram: Draw spans of n words with probability proportional to 1/n;
             otherwise prefer longer spans.
         do_whole_word_mask: Mask whole words instead of single tokens.
         word_rule: Rule for word boundaries. word_mark: at the word mark of the tokens,
             for any script. spaces: only at spaces, for Chinese text that has been
             segmented. released: at every token that is not only English letters.
-        do_permutation: Also shuffle and predict the tokens of as many additional spans.
+        do_permutation: Also draw other spans, with as many tokens as the masked ones;
+            shuffle these tokens and predict them too.
         released_behaviour: Follow the released generator wherever this one differs on
             purpose; docs/pretraining_data.md lists the differences.
         random_seed: Random seed.
-        eval_fraction: Fraction of documents to hold out. Their file has .eval in its
-            name.
+        eval_fraction: Fraction of documents to hold out. The name of their record file
+            contains .eval.
         compress: Compress the records with gzip.
         num_workers: Number of worker processes without --runner (0 for one per core).
         runner: Apache Beam runner, such as DirectRunner. Default: run without Beam.
@@ -160,7 +161,7 @@ class CorpusSettings(MaskingSettings):
                 )
 
     def base_path(self, subset: Subset) -> str:
-        """The first output file without @N, `.eval` added for held-out documents."""
+        """The first output file without @N; with `.eval` for held-out documents."""
         base = re.sub("(?<=.)@[0-9]+$", "", self.output_file[0])
         stem, suffix = os.path.splitext(base)
         return base if subset == "train" else f"{stem}.eval{suffix}"
@@ -219,12 +220,12 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def max_num_tokens(self) -> int:
-        """Maximum of text tokens in a record: [CLS] and [SEP] take the others."""
+        """Maximum number of text tokens in a record: [CLS] and two [SEP] take 3."""
         return self.max_seq_length - 3
 
     @property
     def max_predictions(self) -> int:
-        """Maximum of masked tokens in a record, before `do_permutation` doubles it.
+        """Maximum number of predictions in a record before `do_permutation` doubles it.
 
         0 if the records are to be masked during training.
         """
@@ -238,7 +239,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def prediction_slots(self) -> int:
-        """Slots for predictions in a record, P."""
+        """Number of slots for predictions in a record, P."""
         return self.max_predictions * (2 if self.do_permutation else 1)
 
     @property
@@ -249,7 +250,7 @@ class CorpusSettings(MaskingSettings):
         return "replace" if self.replace_invalid_utf8 else "strict"
 
     def to_dict(self) -> dict[str, object]:
-        """The settings that decide the records, as JSON values.
+        """Returns the settings that decide the records, as JSON values.
 
         `manifest.identity` adds the vocabulary and the input.
         """
@@ -264,7 +265,7 @@ class CorpusSettings(MaskingSettings):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
-        """Returns settings from the result of `to_dict`; file names are "-".
+        """Returns the settings of a result of `to_dict`, with "-" for file names.
 
         Raises:
             InputError: a value is out of range.
@@ -273,6 +274,7 @@ class CorpusSettings(MaskingSettings):
         values = dict(settings)
         # 0 stands for records that are not masked, and is not a value of the flag.
         values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
-        # The base names of files in two folders may be the same.
+        # `to_dict` has base names. Files in two folders may have the same base name,
+        # which looks like a file that is given twice.
         values["output_file"] = ("-",)
         return cls(input_file=("-",), spm_model_file="-", **values)

@@ -29,21 +29,22 @@ from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 RANGE_BYTES = 1 << 18
-# Remotely, the search for the end of a document takes a request.
+# The search for the end of a range takes a request to the remote file system.
 REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
-# Longer documents are divided, so that one file without blank lines fits into memory.
+# Longer documents are divided, so that a file without blank lines fits into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
-# One in 200 sentences of Wikipedia is longer. If long segments do not fit into a
-# record, much text is cut off, and A and B always have similar lengths.
+# One in 200 sentences of Wikipedia is longer. With longer segments, much text would be
+# cut off to fit into a record, and A and B would always have similar lengths.
 MAX_SEGMENT_TOKENS = 96
-_GZIP_RATIO = 3
+_GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# Files that begin with these cannot be divided.
+# Files that begin with these bytes cannot be divided.
 _INDIVISIBLE = (records.GZIP_MAGIC, *_UTF_16)
+# The first two bytes of files with a byte order mark, as `_head` returns them.
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
-_BATCH_CHARS = 1 << 18
-_LINE_CHARS = 1 << 16
+_BATCH_CHARS = 1 << 18  # tokenized in one call
+_LINE_CHARS = 1 << 16  # longer lines are tokenized in parts
 _Encode = Callable[[list[str]], list[list[int]]]
 
 
@@ -68,7 +69,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         {path: size in bytes}.
 
     Raises:
-        InputError: a pattern matches no file, or two match the same one.
+        InputError: a pattern matches no file, or two patterns match the same file.
     """
     sizes: dict[str, int] = {}
     seen: dict[str, str] = {}
@@ -82,8 +83,8 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         for path, size in sorted(matches.items()):
             file = files.real_path(path)
             if file in seen:
-                other = "" if path == seen[file] else f", as {seen[file]} too"
-                raise InputError(f"--input_file: {path} is named twice{other}")
+                alias = "" if path == seen[file] else f", as {seen[file]} too"
+                raise InputError(f"--input_file: {path} is named twice{alias}")
             seen[file] = path
             sizes[path] = size
     return sizes
@@ -123,7 +124,7 @@ def read(
         part: the part to read; a .jsonl or .jsonl.gz file holds JSON lines.
         errors: as for `bytes.decode`: "strict", "replace" or "ignore".
         counts: counts the `lines`, and the `undecodable_lines` among them.
-        encoding: used if a file has no byte order mark.
+        encoding: the encoding of a file without a byte order mark.
 
     Yields:
         The lines of a document, without empty lines and without white space at the
@@ -134,10 +135,10 @@ def read(
             and the line.
     """
     lines = _decode(part, errors, counts, encoding)
-    first = list(itertools.islice(lines, 2))
-    if len(first) == 1 and part.begin == 0:
-        first = list(enumerate(first[0][1].split("\r"), 1))
-    lines = itertools.chain(first, lines)
+    first_lines = list(itertools.islice(lines, 2))
+    if len(first_lines) == 1 and part.begin == 0:  # a file without `\n` before its end
+        first_lines = list(enumerate(first_lines[0][1].split("\r"), 1))
+    lines = itertools.chain(first_lines, lines)
     is_json = _holds_json_lines(part.file)
     stream = _json_texts(part, lines) if is_json else (t for _, t in lines)
     document: list[str] = []
@@ -181,42 +182,42 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 def _decode(
     part: Range, errors: str, counts: Counter, encoding: str
 ) -> Iterator[tuple[int, str]]:
-    """Yields the number of each line, counted from the range's first, and its text."""
-    at = part.begin
+    """Yields the number of each line in the range, from 1, and its text."""
+    offset = part.begin
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     if encoding != "utf-8" and _head(part.file) in _MARKS:
-        encoding = "utf-8"  # of the file, or of the output of `_lines`
+        encoding = "utf-8"  # the mark is UTF-8's, or `_lines` has converted UTF-16
     for number, line in enumerate(_lines(part, counts), 1):
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
             if errors == "strict":
                 raise InputError(
-                    f"{_location(part, number)}, byte {at + error.start}: not "
+                    f"{_location(part, number)}, byte {offset + error.start}: not "
                     f"{encoding.upper()} (byte 0x{line[error.start]:02x}); --encoding "
                     f"names another encoding, and --replace_invalid_utf8 puts U+FFFD "
                     f"there"
                 ) from error
             text = line.decode(encoding, errors)
             counts["undecodable_lines"] += 1
-        yield number, text.removeprefix("\ufeff") if at == 0 else text
-        at += len(line)
+        yield number, text.removeprefix("\ufeff") if offset == 0 else text
+        offset += len(line)
 
 
 def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
-    """Yields the lines of a range, then counts them."""
+    """Yields the lines of a range; after the last, adds their number to `counts`."""
     end = math.inf if part.end is None else part.end
-    at, number = part.begin, 0
+    offset, number = part.begin, 0
     try:
         with files.open_binary(part.file) as raw:
-            raw.seek(at)
+            raw.seek(offset)
             file: Any = raw
             head = b"" if part.end is not None else _head(part.file)
             if head == records.GZIP_MAGIC:
                 file = gzip.GzipFile(fileobj=raw)
             elif head in _UTF_16:
                 file = io.BytesIO(to_utf8(raw.read(), part.file))
-            while at < end and (line := file.readline(MAX_LINE_BYTES)):
+            while offset < end and (line := file.readline(MAX_LINE_BYTES)):
                 number += 1
                 if len(line) == MAX_LINE_BYTES:
                     raise InputError(
@@ -224,7 +225,7 @@ def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
                         f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph "
                         f"a line"
                     )
-                at += len(line)
+                offset += len(line)
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{part.file}: damaged gzip file: {error}") from error
@@ -234,7 +235,14 @@ def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
 
 
 def _location(part: Range, number: int) -> str:
-    """Names a line of a range for messages; slow, as it reads the text before."""
+    """Returns the file and line of a range's line for messages.
+
+    This is slow, since it reads the file up to the range.
+
+    Args:
+        part: the range.
+        number: the number of the line in the range, from 1.
+    """
     with files.open_binary(part.file) as file:
         remaining = part.begin
         while block := file.read(min(remaining, 1 << 20)):
@@ -243,12 +251,12 @@ def _location(part: Range, number: int) -> str:
     return f"{part.file}: line {number}"
 
 
-def _next_boundary(file: IO[bytes], path: str, at: int, size: int) -> int:
+def _next_boundary(file: IO[bytes], path: str, offset: int, size: int) -> int:
     """Finds the first boundary between documents after a byte offset."""
-    if at >= size:
+    if offset >= size:
         return size
-    file.seek(at)
-    file.readline(MAX_LINE_BYTES)
+    file.seek(offset)
+    file.readline(MAX_LINE_BYTES)  # the rest of the line at `offset`
     if _holds_json_lines(path):
         return file.tell()
     while line := file.readline(MAX_LINE_BYTES):
@@ -279,8 +287,8 @@ def tokenize(
     Args:
         documents: the lines of each document.
         config: the run's settings.
-        tokenizer: the vocabulary.
-        counts: counts the `lines_cut`.
+        tokenizer: the tokenizer of the vocabulary.
+        counts: counts the `lines_cut`, the lines that become several segments.
     """
     rule = config.word_start_rule
     starts = word_starts(tokenizer, rule)
@@ -290,6 +298,7 @@ def tokenize(
     elif rule == "spaces":
         encode = functools.partial(_encode_words, tokenizer)
     encode_lines = functools.partial(_encode_lines, encode)
+    # Two segments must fit into a record.
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
     for batch in _batches(documents):
         for lines in _encode_groups(encode_lines, batch):
@@ -310,16 +319,20 @@ def word_starts(
 ) -> WordStarts:
     """Returns `tokenizer.word_starts(rule)`, which takes some time to build.
 
-    With the rule "spaces", ids from V on continue a word, see `_encode_words`.
+    With the rule "spaces", ids from V (the vocabulary's size) on continue a word, see
+    `_encode_words`.
     """
     if rule != "spaces":
         return tokenizer.word_starts(rule)
     begins = np.arange(2 * tokenizer.vocab_size) < tokenizer.vocab_size
-    return WordStarts(begins, np.zeros_like(begins), np.zeros_like(begins))
+    return WordStarts(begins, after=np.zeros_like(begins), closes=np.zeros_like(begins))
 
 
 def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
-    """Encodes the words between spaces; adds V to ids that continue a word."""
+    """Encodes the words between spaces, and marks the ids that continue a word.
+
+    It marks an id by adding the vocabulary's size.
+    """
     words = [line.split() for line in lines]
     return [
         [
@@ -332,15 +345,18 @@ def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
 
 
 def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
-    """Encodes lines, very long ones in parts: a tokenizer takes 200 times their size.
+    """Encodes lines; divides very long lines into parts.
+
+    The reason is that a tokenizer takes memory of 200 times the size of its text.
 
     **As released:** a line is one text. Parts end at white space, where tokens end too.
-    So tokens differ only in 65,536 characters without white space, and in lines of more
-    than about 500,000 characters, whose sums of scores lose their last digits.
+    So tokens differ only in two cases: in 65,536 characters without white space, and in
+    lines of more than about 500,000 characters. If such a line is one text, the
+    tokenizer's sums of scores lose their last digits.
     """
-    part = rf"\S.{{0,{_LINE_CHARS - 1}}}"
-    # The longest text before white space or the end; without white space, a full part.
-    pattern = re.compile(rf"{part}(?!\S)|{part}", re.DOTALL)
+    part_pattern = rf"\S.{{0,{_LINE_CHARS - 1}}}"
+    # The longest part before white space or the end; without white space, a full part.
+    pattern = re.compile(rf"{part_pattern}(?!\S)|{part_pattern}", re.DOTALL)
     parts = [
         pattern.findall(line) if len(line) > _LINE_CHARS else [line] for line in lines
     ]
@@ -357,6 +373,7 @@ def _encode_groups(
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Yields lists of successive documents with about `_BATCH_CHARS` characters."""
     batch: list[list[str]] = []
     size = 0
     for lines in documents:
@@ -374,14 +391,16 @@ def _cut(
 ) -> Iterator[list[int]]:
     """Cuts a long line, such as a paragraph, into segments of at most `limit` tokens.
 
-    Their lengths are as even as word starts allow. A word longer than a segment is cut.
+    The lengths of the segments are as even as word starts allow. A word longer than
+    `limit` is cut.
     """
     counts["lines_cut"] += len(ids) > limit
     begin = 0
     while (remaining := len(ids) - begin) > limit:
-        even = -(-remaining // -(-remaining // limit))
-        words = np.flatnonzero(starts(np.array(ids[begin : begin + even + 1]))[1:])
-        end = begin + (int(words[-1]) + 1 if words.size else even)
+        # The remaining tokens, divided by the number of segments that they need.
+        size = -(-remaining // -(-remaining // limit))
+        words = np.flatnonzero(starts(np.array(ids[begin : begin + size + 1]))[1:])
+        end = begin + (int(words[-1]) + 1 if words.size else size)
         yield ids[begin:end]
         begin = end
     yield ids[begin:]

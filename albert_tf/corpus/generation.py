@@ -1,9 +1,9 @@
 """Makes record files: plan -> make shards -> merge -> describe.
 
 Shards hold some of the records and are merged into the output files. Unfinished files
-are in the folder `<output>.work`. A shard or an output file is complete when its JSON
-file is in that folder; it is then not made again. Local processes or Apache Beam make
-and merge the shards.
+are in the folder `<output>.work`. When a shard or an output file is complete, its JSON
+file is written to that folder. A run that finds this JSON file does not make the shard
+or output file again. Local processes or Apache Beam make and merge the shards.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         runner: Any = workers.pool(count)
         if config.runner:
             runner = contextlib.nullcontext(functools.partial(beam.run, config))
-        is_remote = files.is_remote(work)
+        is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
         with lock, runner as run:
             files.remove_unfinished(config.outputs)
@@ -76,15 +76,15 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 
 
 def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> None:
-    """Empties the folder of unfinished files, unless they have the same identity."""
-    settings = f"{work}/settings.json"
-    earlier = files.read_json(settings)
+    """Deletes the unfinished files if they are from other settings or another input."""
+    settings_path = f"{work}/settings.json"
+    earlier = files.read_json(settings_path)
     if earlier == identity:
         return
     if earlier:
         log.write(f"{work}: settings or text have changed; starting over\n")
-    files.remove([settings, *files.glob(f"{work}/*")])
-    files.write_json(settings, identity)
+    files.remove([settings_path, *files.glob(f"{work}/*")])
+    files.write_json(settings_path, identity)
 
 
 def _make_files(
@@ -103,7 +103,7 @@ def _make_files(
         plan: the shards' plans.
         work: the folder of unfinished files.
         log: gets progress and warnings.
-        run: calls a function for every job, in any order.
+        run: calls a function with the arguments of every job, in any order.
     """
     jobs: list[tuple[Any, ...]] = [
         (f"{work}/{shard.subset}-{shard.number:05}.json", config, shard)
@@ -115,9 +115,9 @@ def _make_files(
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
     for (path, _, shard), result in zip(jobs, results, strict=True):
         counts[shard.subset].update(result["counts"])
-        part = shards.record_file(path)
+        part_path = shards.record_file(path)
         for block in map(shards.Block._make, result["blocks"]):
-            blocks[shard.subset, block.file].append((part, block))
+            blocks[shard.subset, block.file].append((part_path, block))
     for warning in manifest.check_input(sum(counts.values(), Counter()), config):
         log.write(f"warning: {warning}\n")
     subsets = manifest.nonempty_subsets(counts)
@@ -151,8 +151,8 @@ def _run_jobs(
     """Runs the jobs that have no result yet, and returns the results of all jobs.
 
     Args:
-        name: the name of the results, for messages.
-        function: does one job.
+        name: a plural noun for the results, for messages.
+        function: the function that does one job.
         jobs: the arguments of `function`; the first is the path of its result.
         work: see `_make_files`.
         log: see `_make_files`.

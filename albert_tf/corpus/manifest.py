@@ -11,9 +11,10 @@ from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer
 
-# Raise it when the same settings begin to give other bytes.
+# Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
+# Counts of the lines of the input, for all subsets together.
 _INPUT_COUNTERS = ("lines", "lines_cut", "undecodable_lines")
 # Counts of the records of a subset, over all duplicates.
 _RECORD_COUNTERS = (
@@ -25,13 +26,14 @@ _RECORD_COUNTERS = (
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    If `--output_file` had several names, the description is that of the first.
+    If `--output_file` had several names, a description is found only for files of the
+    first name.
 
     Returns:
         The description, or None if the file has none.
 
     Raises:
-        InputError: it cannot be read or is damaged.
+        InputError: the description cannot be read or is damaged.
     """
     path = files.description_path(record_file)
     description = files.read_json(path) or {}
@@ -56,7 +58,7 @@ def _is_valid(description: Mapping[str, Any]) -> bool:
             isinstance(settings["objective"], str)
             and isinstance(vocabulary["fingerprint"], str)
             and all(type(id) is int and 0 <= id < vocabulary["size"] for id in special)
-            # The length of an epoch is taken from here.
+            # Training takes the length of an epoch from these numbers.
             and sum(counts) == statistics["instances"]
         )
     except (AttributeError, KeyError, TypeError):
@@ -79,7 +81,10 @@ def copy_vocabulary(description_path: str, vocabulary: str) -> None:
 def identity(
     config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns all values that decide the records; for the text, its size and time."""
+    """Returns all values that decide the records.
+
+    The sizes and modification times of the input files represent the text.
+    """
     return {
         "format": FORMAT,
         "settings": config.to_dict(),
@@ -126,6 +131,7 @@ def is_complete(
         sizes = [entry["bytes"] for entry in content["files"].values()]
         if [files.size(file) for file in config.record_files(subset)] != sizes:
             return False
+        # If no document was held out, there are no files of the subset "eval".
         if not content["statistics"]["held_out_documents"]:
             return True
     return True
@@ -169,7 +175,7 @@ def describe(
         identity: the result of `identity`.
         config: the run's settings.
         subset: "train" or "eval".
-        counts: the counters of each subset's shards.
+        counts: for each subset, the sum of its shards' counters.
         records: number of records of each file.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
@@ -191,7 +197,7 @@ def describe(
 
 
 def nonempty_subsets(counts: Mapping[Subset, Counter]) -> list[Subset]:
-    """Returns the subsets that have documents, by their counters.
+    """Returns the subsets that have documents, given their counters.
 
     Raises:
         InputError: a subset has documents, but no records.
@@ -278,5 +284,6 @@ def _statistics(
 
 
 def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
-    times = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
-    return {words: number for words, number in times.items() if number}
+    """Returns {number of words: number of spans with so many words}."""
+    spans = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
+    return {words: count for words, count in spans.items() if count}
