@@ -1,8 +1,9 @@
 """Masks n-grams of whole words, a batch at a time, without a loop over tokens.
 
-Paper 3.1: spans of n words, n up to `ngram` with probability 1/n, until 15 % of the
-tokens are to be predicted. 80 % of these become [MASK], 10 % stay, 10 % become a random
-token. The settings can change these shares.
+The paper (section 3.1) draws spans of n words, n from 1 to `ngram` with probability
+proportional to 1/n, until 15 % of the tokens are to be predicted. 80 % of these tokens
+become [MASK], 10 % do not change, and 10 % become a random token. The settings can
+change these shares.
 
 All draws of a row depend only on its seed, so a row gets the same masks in any batch.
 The generator draws the seeds; `dynamic_masking` computes them from the row's position
@@ -20,20 +21,21 @@ import numpy as np
 
 from albert_tf.corpus.config import CorpusSettings
 
-# Each use of random numbers has its own 2^32 numbers of a seed's sequence. Spans are
-# taken twice with `do_permutation`.
+# Each use of random numbers has a separate part of a seed's sequence, 2^32 numbers.
+# With `do_permutation`, spans are taken a second time.
 _SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
 # The key of a word consists of its random rank, the random length of its span, and its
 # number in the row, from the highest to the lowest bit. The length and the number have
 # this many bits.
 _BITS = 16
-_NUMBER = (1 << _BITS) - 1
+_LOW_BITS = (1 << _BITS) - 1
 FEATURES = {
     "masked_lm_positions": np.int32,
     "masked_lm_ids": np.int32,
     "masked_lm_weights": np.float32,
 }
-# Turns that are prepared together; most rows are full long before their last word.
+# In a turn, each row tries the span that begins at one of its words. So many turns are
+# prepared together, since most rows are full long before their last word.
 _TURNS = 32
 
 
@@ -45,7 +47,7 @@ class Rules:
         config: `masked_lm_prob` and the other settings of masking. With
             `released_behaviour`, words and spans may continue after a [SEP].
         mask_id: id of [MASK].
-        replacements: int [R], the ids of random tokens.
+        replacements: int [R], the ids from which random tokens are drawn.
     """
 
     config: CorpusSettings
@@ -71,7 +73,7 @@ class Rules:
 
     @property
     def thresholds(self) -> np.ndarray:
-        """Probability that a span is drawn with more than 1, 2, ... words."""
+        """Probabilities of more than 1, 2, ... words in a drawn span: [ngram - 1]."""
         weights = 1 / np.arange(1, self.config.ngram + 1)
         if not self.config.favor_shorter_ngram:
             weights = weights[::-1]
@@ -81,11 +83,11 @@ class Rules:
 def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
     """Draws numbers that depend only on a seed, a use and an index.
 
-    They are numbers of the sequence splitmix64, each of which is computed by itself.
+    They are numbers of the sequence splitmix64. Each is computed without the others.
 
     Args:
         seeds: uint64 [N].
-        use: one of the constants of this module, such as `HALVES`.
+        use: the purpose of the numbers: a constant of this module, such as `HALVES`.
         index: int [N], at least 0: the index in the sequence of a seed and a use.
 
     Returns:
@@ -107,48 +109,49 @@ def mask(
 ) -> None:
     """Masks a batch of features, see `shards.spec`.
 
-    The words of a row are tried in random order, and n is drawn for each. A span that
-    exceeds the row's number of predictions is shortened. It is skipped if it still does
-    not fit, or overlaps another span. Therefore accepted spans are shorter than drawn
-    spans, as released: 0.61/0.26/0.14 have 1, 2, 3 words, instead of 0.55/0.27/0.18.
+    The words of a row are tried in random order as first words of spans. The number of
+    words n is drawn for each span. A span that exceeds the row's number of predictions
+    is shortened. It is skipped if it still does not fit, or overlaps another span.
+    Therefore accepted spans are shorter than drawn spans, as in the released code: the
+    shares of 1, 2 and 3 words are 0.61/0.26/0.14 instead of 0.55/0.27/0.18.
 
     Args:
-        batch: `input_ids`, which change, `input_mask`, `segment_ids` and
-            `token_boundary`; gets `masked_lm_positions` in rising order,
-            `masked_lm_ids` (the original ids) and `masked_lm_weights` [B, P], zeros in
-            unused slots.
+        batch: `input_ids`, `input_mask`, `segment_ids` and `token_boundary`. This
+            function replaces `input_ids`, and adds `masked_lm_positions` in rising
+            order, `masked_lm_ids` (the original ids) and `masked_lm_weights`, all
+            [B, P] with zeros in unused slots.
         rules: the rules.
         seeds: uint64 [B], the seed of each row.
-        counts: counts the drawn and the accepted spans by their words, and the
-            predictions of each kind.
+        counts: counts the drawn and the accepted spans by their number of words, and
+            the predictions of each kind.
     """
     config = rules.config
     rows = np.arange(len(seeds))
     maskable = batch["input_mask"] > 0
     for column in (0, *sep_positions(batch)):
         maskable[rows, column] = False
-    # The share refers to all tokens, including [CLS] and [SEP].
+    # `masked_lm_prob` is a fraction of all tokens, including [CLS] and [SEP].
     quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
     quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
     spans = _Spans(batch["token_boundary"] > 0, maskable, rules, seeds, counts)
-    predicted = spans.take(quota, _SPANS)
-    original = batch["input_ids"].ravel()
-    output = original.copy()
-    row, column = np.divmod(predicted, maskable.shape[1])
-    output[predicted] = _replace(original[predicted], seeds[row], column, rules, counts)
+    positions = spans.take(quota, _SPANS)
+    old_ids = batch["input_ids"].ravel()
+    ids = old_ids.copy()
+    row, column = np.divmod(positions, maskable.shape[1])
+    ids[positions] = _replace(old_ids[positions], seeds[row], column, rules, counts)
     if config.do_permutation:
-        permuted = spans.take(quota, _SPANS_TO_PERMUTE)
-        row, column = np.divmod(permuted, maskable.shape[1])
+        permuted_positions = spans.take(quota, _SPANS_TO_PERMUTE)
+        row, column = np.divmod(permuted_positions, maskable.shape[1])
         order = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
-        output[permuted] = original[permuted[order]]
-        counts["predictions_permuted"] += permuted.size
-        predicted = np.sort(np.concatenate([predicted, permuted]))
-    batch["input_ids"] = output.reshape(maskable.shape)
-    _write_slots(batch, predicted, original, config.prediction_slots)
+        ids[permuted_positions] = old_ids[permuted_positions[order]]
+        counts["predictions_permuted"] += permuted_positions.size
+        positions = np.sort(np.concatenate([positions, permuted_positions]))
+    batch["input_ids"] = ids.reshape(maskable.shape)
+    _write_slots(batch, positions, old_ids, config.prediction_slots)
 
 
 def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the columns of both [SEP] of each row of features: two of int [B]."""
+    """Returns the columns of the first and of the second [SEP] in each row: int [B]."""
     last = batch["input_mask"].sum(axis=1) - 1
     return last - batch["segment_ids"].sum(axis=1), last
 
@@ -156,14 +159,14 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 class _Spans:
     """Takes spans of words in all rows at once; takes each word at most once.
 
-    Tables of [B, W + 1] numbers are flat, with a row every `width` numbers.
+    Tables of [B, W + 1] numbers are stored flat: row b begins at index b * (W + 1).
 
     Args:
         starts: bool [B, T], the first tokens of words.
         maskable: bool [B, T], the tokens that may be masked.
         rules: the rules of masking.
         seeds: uint64 [B], the seed of each row.
-        counts: counts the drawn and the accepted spans by their words.
+        counts: counts the drawn and the accepted spans by their number of words.
     """
 
     def __init__(
@@ -181,9 +184,11 @@ class _Spans:
         tokens_per_row = np.count_nonzero(maskable, axis=1)
         row_begins = np.cumsum(tokens_per_row) - tokens_per_row
         # A token that does not follow another maskable one begins a new run of text.
+        # The last rows may have no maskable tokens. They begin after the last token, so
+        # there is one element more.
         text_begins = np.zeros(self._tokens.size + 1, bool)
         if not rules.config.released_behaviour:
-            np.not_equal(self._tokens[1:], self._tokens[:-1] + 1, text_begins[1:-1])
+            np.not_equal(self._tokens[1:], self._tokens[:-1] + 1, out=text_begins[1:-1])
         text_begins[row_begins] = True
         text_begins = text_begins[:-1]
         word_begins = np.ones(self._tokens.size, bool)
@@ -192,28 +197,29 @@ class _Spans:
         words = np.flatnonzero(word_begins)  # indices in `_tokens`, [K]
         self._sizes = np.diff(words, append=self._tokens.size)
         row_words = np.searchsorted(words, row_begins)
-        self._per_row = np.diff(row_words, append=words.size)
-        row_words = np.repeat(row_words, self._per_row)
-        self._rank = np.arange(words.size) - row_words  # number in the row, [K]
+        self._words_per_row = np.diff(row_words, append=words.size)
+        row_words = np.repeat(row_words, self._words_per_row)
+        self._number = np.arange(words.size) - row_words  # number in the row, [K]
+        # The index in `words` of the first word, and of the end, of each text.
         texts = np.flatnonzero(text_begins[words])
         ends = np.append(texts[1:], words.size)
-        self._seeds = np.repeat(seeds, self._per_row)
-        self._width = int(self._per_row.max(initial=0)) + 1
-        row = np.repeat(np.arange(len(starts)), self._per_row)
-        self._index = row * self._width + self._rank
+        self._seeds = np.repeat(seeds, self._words_per_row)
+        self._width = int(self._words_per_row.max(initial=0)) + 1
+        row = np.repeat(np.arange(len(starts)), self._words_per_row)
+        self._index = row * self._width + self._number
         self._is_taken = np.zeros(len(starts) * self._width, bool)
-        # The number of the word at which a span must end at the latest.
+        # The number in the row of the word before which a span must end.
         self._limit = np.zeros(self._is_taken.size, np.int64)
         self._limit[self._index] = np.repeat(ends, ends - texts) - row_words
-        # Tokens of the row's earlier words; after the last word, tokens of all words.
+        # Number of tokens of the row's earlier words; of all words after the last word.
         self._before = np.repeat(tokens_per_row, self._width)
-        self._before[self._index] = words - np.repeat(row_begins, self._per_row)
+        self._before[self._index] = words - np.repeat(row_begins, self._words_per_row)
 
     def take(self, quota: np.ndarray, use: int) -> np.ndarray:
         """Takes spans until each row has `quota` more tokens or no span fits.
 
         Args:
-            quota: int [B].
+            quota: int [B], the number of tokens to take in each row.
             use: see `draw`.
 
         Returns:
@@ -223,7 +229,7 @@ class _Spans:
         rows = np.arange(quota.size)
         remaining = quota.copy()
         for turn, (begin, n) in enumerate(self._turns(use)):
-            rows = rows[(remaining[rows] > 0) & (turn < self._per_row[rows])]
+            rows = rows[(remaining[rows] > 0) & (turn < self._words_per_row[rows])]
             if not rows.size:
                 break
             remaining[rows] -= self._try(begin[rows], n[rows], rows, remaining[rows])
@@ -237,18 +243,20 @@ class _Spans:
             The word's index in the tables and the number of words of its span, int [B]
             each, for each turn; undefined for a row that has no more words.
         """
-        numbers = draw(self._seeds, use, self._rank) >> np.uint64(_BITS + 1)
+        # 31 bits for the random rank and 16 bits for the random length.
+        random_bits = draw(self._seeds, use, self._number) >> np.uint64(_BITS + 1)
+        # Rows with fewer than W words are filled up with a key that comes last.
         keys = np.full(self._is_taken.size, np.iinfo(np.int64).max)
-        keys[self._index] = numbers.view(np.int64) << _BITS | self._rank
+        keys[self._index] = random_bits.view(np.int64) << _BITS | self._number
         keys = np.sort(keys.reshape(-1, self._width), axis=1)
         row_begins = np.arange(len(keys)) * self._width
         for turn in range(0, self._width - 1, _TURNS):
             turns = np.ascontiguousarray(keys[:, turn : turn + _TURNS].T)
-            length = turns >> _BITS & _NUMBER
+            random_length = turns >> _BITS & _LOW_BITS
             n = np.ones_like(turns)
             for threshold in self._rules.thresholds:
-                n += length < threshold * (1 << _BITS)
-            yield from zip(row_begins + (turns & _NUMBER), n, strict=True)
+                n += random_length < threshold * (1 << _BITS)
+            yield from zip(row_begins + (turns & _LOW_BITS), n, strict=True)
 
     def _try(
         self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, quota: np.ndarray
@@ -266,10 +274,11 @@ class _Spans:
         """
         before, is_taken, ngram = self._before, self._is_taken, self._rules.config.ngram
         end = np.minimum(begin + n, rows * self._width + self._limit[begin])
-        for _ in range(ngram - 1):
+        for _ in range(ngram - 1):  # shortens spans with too many tokens
             end -= (before[end] - before[begin] > quota) & (end > begin + 1)
         tokens = before[end] - before[begin]
         fits = tokens <= quota
+        # Indices in the tables; a span of fewer words repeats its last word.
         words = [np.minimum(begin + i, end - 1) for i in range(ngram)]
         for word in words:
             fits &= ~is_taken[word]
@@ -292,13 +301,17 @@ def _replace(
     rules: Rules,
     counts: Counter,
 ) -> np.ndarray:
-    """Draws the input that replaces each label: [MASK], itself or another; all [N]."""
+    """Draws the input id for each label: [MASK], the label or a random token.
+
+    All arrays are [N].
+    """
+    # The high half of a number decides which; the low half draws the random token.
     numbers = draw(seeds, _REPLACED, columns)
-    kind = (numbers >> np.uint64(32)) / 2.0**32
-    random = (numbers & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
-    random_ids = rules.replacements[random >> np.uint64(32)]
-    is_masked = kind < rules.config.mask_replace_prob
-    is_kept = ~is_masked & (kind < 1 - rules.config.random_replace_prob)
+    fraction = (numbers >> np.uint64(32)) / 2.0**32
+    scaled = (numbers & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
+    random_ids = rules.replacements[scaled >> np.uint64(32)]
+    is_masked = fraction < rules.config.mask_replace_prob
+    is_kept = ~is_masked & (fraction < 1 - rules.config.random_replace_prob)
     counts["predictions_masked"] += int(is_masked.sum())
     counts["predictions_kept"] += int(is_kept.sum())
     counts["predictions_random"] += int((~is_masked & ~is_kept).sum())
@@ -306,14 +319,21 @@ def _replace(
 
 
 def _write_slots(
-    batch: dict[str, np.ndarray], predicted: np.ndarray, original: np.ndarray, P: int
+    batch: dict[str, np.ndarray], positions: np.ndarray, ids: np.ndarray, P: int
 ) -> None:
-    """Writes predictions, given by flat positions, to the slots of their rows."""
+    """Writes predictions to the P slots of their rows.
+
+    Args:
+        batch: gets the slots.
+        positions: the flat positions (row * T + column) of the predictions, rising.
+        ids: the original ids of all rows, flat.
+        P: number of slots in a row.
+    """
     B, T = batch["input_ids"].shape
-    row, column = np.divmod(predicted, T)
+    row, column = np.divmod(positions, T)
     per_row = np.bincount(row, minlength=B)
     slot = np.arange(row.size) - (np.cumsum(per_row) - per_row)[row]
-    values = (column, original[predicted], 1)
+    values = (column, ids[positions], 1)
     for (name, dtype), value in zip(FEATURES.items(), values, strict=True):
         batch[name] = np.zeros((B, P), dtype)
         batch[name][row, slot] = value

@@ -25,11 +25,11 @@ Pair = tuple[int, int, int, int, int]
 
 
 class Document(NamedTuple):
-    """A run of segments.
+    """A document: adjacent segments of a `Text`.
 
     Attributes:
         begin: number of its first segment.
-        end: one past the number of its last.
+        end: number of its last segment plus one.
     """
 
     begin: int
@@ -43,7 +43,8 @@ class Text:
         vocab_size: larger than all token ids.
 
     Attributes:
-        bounds: S + 1 numbers; segment s holds tokens [bounds[s], bounds[s + 1]).
+        bounds: S + 1 numbers for S segments; segment s consists of the tokens from
+            bounds[s] to bounds[s + 1] - 1.
         documents: the documents, in order.
     """
 
@@ -76,23 +77,24 @@ def pair(
     """Draws the pairs of all documents, in order (paper 3.1, "sentence-order").
 
     A pair takes segments until it reaches its target length, and is divided between
-    two of them. With probability 1/2 the halves are swapped (label 1).
+    two of them. With probability 1/2 its parts A and B are swapped (label 1).
 
-    **As released:** the release draws one target length for each document; here one is
-    drawn for each pair. If only one segment is left, the release takes B from another
-    document and gives label 1, which makes 53 to 60 % of the labels 1 and teaches
-    topics, not order; here the segment is divided at a word start.
-    `released_behaviour` follows the release.
+    **As released:** the released code draws one target length for each document; here
+    one is drawn for each pair. If only one segment is left, the released code takes B
+    from another document and gives label 1. This makes 53 to 60 % of the labels 1, and
+    teaches topics, not order. Here such a segment is divided at a word start.
+    `released_behaviour` follows the released code.
 
     Args:
         text: the documents.
         config: the run's settings.
         starts: the first tokens of words.
         rng: makes all random draws.
-        counts: gets the `truncated_tokens` and the `dropped_tokens`.
+        counts: counts the `truncated_tokens`, `dropped_tokens` and `dropped_segments`.
 
     Returns:
-        int64 [I, 5]: begin and end of A in `text.tokens`, begin and end of B, label.
+        int64 [I, 5] for I pairs: begin and end of A in `text.tokens`, begin and end of
+        B, label.
     """
     seed = int(rng.integers(1 << 62))
     drawer = _Pairs(text, config, starts, random.Random(seed), counts)
@@ -107,14 +109,15 @@ def truncate(
 ) -> None:
     """Shortens pairs to `limit` tokens, in place.
 
-    Tokens are removed one by one from the longer half, from B if both are equal, each
-    from the front or the back with probability 1/2 (as released).
+    Tokens are removed one by one from the longer segment, or from B if both are equally
+    long. Each is removed from the front or the back with probability 1/2, as in the
+    released code.
     """
-    a = pairs[:, A_END] - pairs[:, A_BEGIN]
-    b = pairs[:, B_END] - pairs[:, B_BEGIN]
-    excess = np.maximum(a + b - limit, 0)
-    first = np.minimum(excess, abs(a - b))  # removed only from the longer half
-    from_b = (excess - first + 1) // 2 + np.where(b > a, first, 0)
+    a_size = pairs[:, A_END] - pairs[:, A_BEGIN]
+    b_size = pairs[:, B_END] - pairs[:, B_BEGIN]
+    excess = np.maximum(a_size + b_size - limit, 0)
+    from_longer = np.minimum(excess, abs(a_size - b_size))  # until both are equal
+    from_b = (excess - from_longer + 1) // 2 + np.where(b_size > a_size, from_longer, 0)
     for begin, end, removed in (
         (A_BEGIN, A_END, excess - from_b),
         (B_BEGIN, B_END, from_b),
@@ -136,12 +139,13 @@ class _Pairs:
     counts: Counter
 
     def draw_pairs(self, document: Document) -> Iterator[Pair]:
+        """Draws the pairs of one document, before truncation."""
         bounds, rng = self.text.bounds, self.rng
         objective = self.config.sentence_objective
-        released = self.config.released_behaviour
+        is_released = self.config.released_behaviour
         samples_others = self.config.samples_other_documents
         target = self._target()
-        at = document.begin
+        at = document.begin  # number of the pair's first segment
         while at < document.end:
             a_begin = bounds[at]
             stop = bisect.bisect_left(bounds, a_begin + target, at + 1, document.end)
@@ -153,14 +157,14 @@ class _Pairs:
                 a_end = bounds[middle]
                 b = self._draw_other(document, target - (a_end - a_begin))
                 yield a_begin, a_end, *b, 1
-                # The next pair begins with the segments that B did not take.
+                # B is from another document, so the next pair begins where A ends.
                 at = middle
             else:
                 cut = self._cut(at) if is_single else bounds[middle]
                 if cut is not None:
                     yield self._swap_or_keep(a_begin, cut, bounds[stop])
                 at = stop
-            if not released:
+            if not is_released:
                 target = self._target()
 
     def _target(self) -> int:
@@ -175,14 +179,14 @@ class _Pairs:
         return begin, middle, middle, end, 0
 
     def _draw_other(self, document: Document, target: int) -> tuple[int, int]:
-        """Draws B from another document: it begins at a random segment."""
+        """Draws B from another document; B begins at a random segment."""
         documents, bounds = self.text.documents, self.text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
             other = self.rng.choice(documents)
             if other != document:
                 break
         else:
-            # The release would take the document itself.
+            # The released code would take B from the same document.
             others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self.rng.randrange(other.begin, other.end)
@@ -193,9 +197,9 @@ class _Pairs:
     def _cut(self, segment: int) -> int | None:
         """Draws the position at which to divide a segment; None for a single word."""
         begin, end = self.text.bounds[segment : segment + 2]
-        words = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
-        if not words.size:
+        word_begins = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
+        if not word_begins.size:
             self.counts["dropped_tokens"] += end - begin
             self.counts["dropped_segments"] += 1
             return None
-        return begin + 1 + int(self.rng.choice(words))
+        return begin + 1 + int(self.rng.choice(word_begins))

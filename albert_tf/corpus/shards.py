@@ -21,18 +21,18 @@ from albert_tf.data import records
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
-# Input bytes of a shard, times dupe_factor.
+# Input bytes of a shard; each of its dupe_factor duplicates counts.
 SHARD_BYTES = 1 << 22
-# Input bytes of a shard whose second segments come from its other documents.
+# Input bytes of a shard if second segments can come from other documents of the shard.
 POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
-TEXT_TOKENS = 1 << 20  # in memory at a time
+TEXT_TOKENS = 1 << 20  # of the documents in memory at a time
 ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
 WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
 _BATCH_TOKENS = 1 << 19
-# Each use of random numbers has its own seed: random_seed, a constant of these, and the
-# number of a range, shard or file.
+# Each use of random numbers has a different seed. It consists of random_seed, one of
+# these constants, and the number of a range, shard or file.
 _HOLD_OUT = 0
 _SHARDS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
@@ -44,7 +44,7 @@ class ShardPlan(NamedTuple):
 
     Attributes:
         subset: the documents that become records, "train" or "eval".
-        number: its number in the subset, from 0.
+        number: the number of the shard in the subset, from 0.
         ranges: the ranges to read, each with its number, which seeds the choice of
             held-out documents.
     """
@@ -60,8 +60,8 @@ class Block(NamedTuple):
     Attributes:
         file: number of the output file.
         records: number of records.
-        offset: their first byte in the file of the shard.
-        size: their size in bytes.
+        offset: the first byte of the records in the file of the shard.
+        size: the size of the records in bytes.
     """
 
     file: int
@@ -103,6 +103,7 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
         limit = min(len(ranges), MAX_SHARDS)
         if config.samples_other_documents:
             pools = 1 + int(num_bytes // POOL_BYTES)
+            # Shards read at least two ranges, as far as there are two.
             limit = min(limit, pools, max(1, len(ranges) // 2))
         count = min(limit, 1 + int(duplicates * num_bytes // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
@@ -132,7 +133,7 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     with files.create(record_file(path)) as file:
         for text in shard.read_texts():
             for drawn in shard.draw_rounds(text):
-                sizes = [end]
+                sizes = [end]  # so that the cumulative sums are offsets in the file
                 for batch in shard.encode(text, drawn):
                     frames = list(map(records.frame, batch))
                     file.write(b"".join(frames))
@@ -166,14 +167,13 @@ class Shard:
     def read_texts(self) -> Iterator[pairs.Text]:
         """Yields the documents in packs of at least two, unless there is only one.
 
-        A second segment may need another document.
+        The reason is that the second segment of a pair may come from another document.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
         text, pending = pairs.Text(2 * tokenizer.vocab_size), list[list[list[int]]]()
         lines = self._read_documents()
-        # Unknown tokens have [MASK]'s id in the word start rule "released". In the rule
-        # "spaces", an unknown token that continues a word has an id of `vocab_size`
-        # more.
+        # Unknown tokens that continue a word have other ids: with the word start rule
+        # "released", the id of [MASK]; with "spaces", an id larger by `vocab_size`.
         unknown = {tokenizer.unk_id, tokenizer.mask_id}
         unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
         for segments in documents.tokenize(lines, self._config, tokenizer, self.counts):
@@ -184,6 +184,8 @@ class Shard:
             )
             pending.append(segments)
             is_full = text.bounds[-1] >= TEXT_TOKENS
+            # If `pending` is the last document, it must be added to this text, since it
+            # needs another document.
             if is_full and len(pending) < 2:
                 continue
             if is_full:
@@ -200,28 +202,35 @@ class Shard:
     def _read_documents(self) -> Iterator[list[str]]:
         """Reads the documents of the shard's subset, and skips the others."""
         config, subset = self._config, self._plan.subset
-        # Both subsets read all text; only one counts it.
+        # The shards of each subset read all text. Only the shards of "train" count its
+        # lines.
         counts = self.counts if subset == "train" else Counter()
         for number, part in self._plan.ranges:
             rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
             texts = documents.read(part, config.decode_errors, counts, config.encoding)
             for lines in texts:
-                # Draw for each document: the choice must not depend on its text.
+                # Draw a number for each document, so that the choice does not depend on
+                # the text.
                 is_held_out = rng.random() < config.eval_fraction
                 if is_held_out == (subset == "eval"):
                     yield lines
 
     def draw_rounds(self, text: pairs.Text) -> Iterator[np.ndarray]:
-        """Draws the pairs of all duplicates, in rounds: int [I, 5], shuffled."""
+        """Draws the pairs of all duplicates, in rounds.
+
+        Yields:
+            int [I, 5], the I shuffled pairs of a round, see `pairs.pair`.
+        """
         config, rng = self._config, self._rng
         duplicates = config.dupe_factor if self._plan.subset == "train" else 1
+        # An estimate of the number of pairs of one duplicate.
         instances = text.bounds[-1] // config.max_num_tokens + len(text.documents)
         per_round = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
-        for first in range(0, duplicates, per_round):
+        for done in range(0, duplicates, per_round):
             drawn = np.concatenate(
                 [
                     pairs.pair(text, config, self._starts, rng, self.counts)
-                    for _ in range(min(per_round, duplicates - first))
+                    for _ in range(min(per_round, duplicates - done))
                 ]
             )
             yield drawn[rng.permutation(len(drawn))]
@@ -235,13 +244,13 @@ class Shard:
         file_count = len(self._config.record_files(self._plan.subset))
         count = len(ends) - 1
         tokens = count * self._config.max_seq_length
-        blocks = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
-        first = int(self._rng.integers(file_count))
-        for i in range(blocks):
-            begin, end = i * count // blocks, (i + 1) * count // blocks
+        block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
+        first_file = int(self._rng.integers(file_count))
+        for i in range(block_count):
+            begin, end = i * count // block_count, (i + 1) * count // block_count
             if begin < end:
                 offset = ends[begin]
-                file = (first + i) % file_count
+                file = (first_file + i) % file_count
                 yield Block(file, end - begin, offset, ends[end] - offset)
 
     def encode(self, text: pairs.Text, drawn: np.ndarray) -> Iterator[list[bytes]]:
@@ -267,24 +276,24 @@ class Shard:
         for row, (a_begin, a_end, b_begin, b_end, _) in zip(
             ids, drawn.tolist(), strict=True
         ):
-            b = a_end - a_begin + 2
-            row[1 : b - 1] = tokens[a_begin:a_end]
-            row[b : b + b_end - b_begin] = tokens[b_begin:b_end]
+            b_column = a_end - a_begin + 2
+            row[1 : b_column - 1] = tokens[a_begin:a_end]
+            row[b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]
         first_sep = drawn[:, pairs.A_END] - drawn[:, pairs.A_BEGIN] + 1
         last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
-        rows, column = np.arange(B), np.arange(T)
+        rows, columns = np.arange(B), np.arange(T)
         special = np.zeros((B, T), bool)
         special[:, 0] = special[rows, first_sep] = special[rows, last_sep] = True
         ids[:, 0] = tokenizer.cls_id
         ids[rows, first_sep] = ids[rows, last_sep] = tokenizer.sep_id
-        input_mask = column <= last_sep[:, None]
+        input_mask = columns <= last_sep[:, None]
         boundary = self._starts(ids)
         if config.word_start_rule == "released":
             # See `Tokenizer.encode_batch_as_released`.
             ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-        ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # continued words
+        ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # see `_encode_words`
         if not config.released_behaviour:
-            # A word never spans [SEP]: the token after it begins a word.
+            # The tokens after [CLS] and after the first [SEP] begin words.
             boundary[:, 1] = boundary[rows, first_sep + 1] = True
         self.counts["instances"] += B
         self.counts["instances_with_label_1"] += int(drawn[:, pairs.LABEL].sum())
@@ -292,7 +301,7 @@ class Shard:
         return {
             "input_ids": ids,
             "input_mask": input_mask,
-            "segment_ids": input_mask & (column > first_sep[:, None]),
+            "segment_ids": input_mask & (columns > first_sep[:, None]),
             "token_boundary": boundary & input_mask | special,
             "next_sentence_labels": drawn[:, pairs.LABEL :],
         }
@@ -314,7 +323,7 @@ def merge(
         config: the run's settings.
         subset: "train" or "eval".
         number: the output file's number.
-        blocks: its blocks, each with the file of its shard.
+        blocks: the blocks of the output file, each with the record file of its shard.
     """
     rng = np.random.default_rng([config.random_seed, _FILES[subset], number])
     window: list[bytes] = []
@@ -345,8 +354,8 @@ def spec(config: CorpusSettings) -> records.Spec:
     - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first token of each word.
     - `masked_lm_positions`, `masked_lm_ids`: int [P]; `masked_lm_weights`: float [P], 1
       for a prediction, 0 for an unused slot. Absent if `masked_lm_prob` is 0.
-    - `next_sentence_labels`: int [1], 0 for A and B in order; see
-      `CorpusSettings.objective` for 1.
+    - `next_sentence_labels`: int [1]; 0 if B follows A in the text. For the meaning of
+      1, see `CorpusSettings.objective`.
     """
     features = dict.fromkeys(
         ("input_ids", "input_mask", "segment_ids", "token_boundary"),

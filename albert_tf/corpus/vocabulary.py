@@ -20,7 +20,7 @@ from albert_tf.text.tokenization import add_cleaning, clean_text
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
 _MAX_LINE_CHARS = 1_000
-# Reserved characters: SentencePiece skips lines that contain them.
+# SentencePiece skips lines with these reserved characters; spaces replace them.
 _RESERVED = str.maketrans("▅\0", "  ")
 
 
@@ -42,8 +42,8 @@ class VocabularySettings(flags.Settings):
             of Hindi, the tones of Vietnamese). The vocabulary stores the setting. The
             released code removes them, which suits English; other languages lose
             letters.
-        character_coverage: Fraction of the text's characters, in (0, 1], to cover with
-            tokens of their own.
+        character_coverage: Fraction of the text's characters, in (0, 1], that the
+            vocabulary contains; the rarest characters are left out.
         input_sentence_size: Number of lines to sample for training (0 for all).
         user_defined_symbols: Strings that are always a single token.
         byte_fallback: Encode unknown characters as UTF-8 bytes, which uses 256 tokens.
@@ -99,7 +99,7 @@ def train_files(settings: VocabularySettings) -> None:
     """Trains on the files that the settings name; see `train`.
 
     Raises:
-        InputError: as `train`, or a file is missing, damaged or not UTF-8.
+        InputError: as `train`, or a file is missing, damaged or in another encoding.
     """
     errors = "replace" if settings.replace_invalid_utf8 else "strict"
     train(read_lines(settings.input_file, errors, settings.encoding), settings)
@@ -109,13 +109,13 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     """Trains a vocabulary and writes `<model_prefix>.model` and `.vocab`.
 
     The text is cleaned as the tokenizer cleans it. Long lines are cut at spaces, so
-    none is skipped. The same lines and settings give the same bytes on any number of
-    processors. If the cleaning is not as released, the model stores it, see
-    `tokenization.add_cleaning`.
+    SentencePiece skips no line. The same lines and settings give the same bytes on any
+    number of processors. If the released code cleans text in another way, the model
+    stores how the text was cleaned, see `tokenization.add_cleaning`.
 
     Args:
         lines: text; blank lines are skipped.
-        settings: all except `input_file`.
+        settings: the settings; `input_file` is only used in messages.
 
     Raises:
         InputError: there is no text, the vocabulary is too large or too small for it,
@@ -156,8 +156,8 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
     count = 0
     failure: Exception | None = None
 
-    def cleaned() -> Iterator[str]:
-        """Yields cleaned lines; SentencePiece hides errors of this iterator."""
+    def clean_lines() -> Iterator[str]:
+        """Yields cleaned lines; stores errors, since SentencePiece hides them."""
         nonlocal count, failure
         try:
             for line in tqdm(lines, "reading", unit=" lines", disable=None):
@@ -174,7 +174,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
 
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=cleaned(),
+            sentence_iterator=clean_lines(),
             model_writer=model,
             model_type="unigram",
             vocab_size=settings.vocab_size,
@@ -183,12 +183,13 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
             shuffle_input_sentence=True,
             pad_id=0,
             unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
+            bos_id=-1,  # no such token
+            eos_id=-1,  # no such token
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(settings.user_defined_symbols),
             byte_fallback=settings.byte_fallback,
-            # Sums of floats depend on it, so it must not depend on the machine.
+            # Sums of floats depend on the number of threads, so it is the same on every
+            # machine.
             num_threads=16,
             minloglevel=2,
         )
@@ -200,7 +201,13 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
 
 
 def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:
-    """Returns an error with advice about an error of the trainer."""
+    """Returns an error with advice for a message of SentencePiece's trainer.
+
+    Args:
+        message: the trainer's message.
+        count: number of lines of text.
+        settings: the settings.
+    """
     if not count:
         paths = ",".join(settings.input_file)
         return InputError(f"--input_file={paths}: no text in it")

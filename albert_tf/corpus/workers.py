@@ -16,10 +16,10 @@ from albert_tf.errors import InputError
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Starts processes; an error in the block ends them at once.
+    """Starts worker processes; an error in the block ends them at once.
 
     Args:
-        count: number of processes; one is the calling process.
+        count: number of processes; if it is 1, the calling process does the jobs.
 
     Yields:
         A function `run(function, jobs)`: it calls `function`, which is defined at the
@@ -34,7 +34,7 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    # A worker's end of the pipe tells that the other end was closed.
+    # If this process ends or closes its end of the pipe, workers notice it at theirs.
     reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
