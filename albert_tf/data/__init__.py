@@ -1,9 +1,9 @@
-"""From bytes to batches; reading and writing of files.
+"""Makes batches from data files; reads, writes and downloads files.
 
 In reading order:
 
     tables       reads TSV, CSV and JSON into rows
-    json_values  reads JSON of users into values of one type
+    json_values  reads JSON of users, and checks the types of its values
     records      writes and reads TFRecord files by one feature spec
     batches      makes batches of records or examples: order, lengths, shards
     cache        stores encoded examples with the key of their settings

@@ -4,7 +4,7 @@ The examples of a batch, and all random draws that prepare them, depend only on 
 and on the position in the run, not on the number of devices or restarts. So a run
 resumes from the number of examples seen, and saves no buffer.
 
-B is the batch of all devices together.
+B is the number of rows in the batch of all devices together.
 """
 
 import abc
@@ -25,7 +25,8 @@ from albert_tf.errors import InputError
 Batch = dict[str, tf.Tensor]
 Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 
-# Nothing here branches on a tensor, and AutoGraph takes longer than the graphs.
+# No function here branches on a tensor, so none needs AutoGraph. Converting functions
+# with AutoGraph takes longer than building the graphs.
 _without_autograph = tf.autograph.experimental.do_not_convert
 # Number of records in the shuffle buffer; the generator's files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
@@ -36,8 +37,8 @@ _PARALLEL_CALLS = 16
 # Number of rows in a call of `prepare`; each call has a cost.
 _ROWS_TO_PREPARE = 512
 # Training sorts the examples of this many batches by length. Evaluation sorts this many
-# examples, since their outputs wait to be put in order. Records are parsed before they
-# are sorted, so that the second number is a limit in training, too.
+# examples, since their outputs wait to be put in order. Training on records also sorts
+# at most _EXAMPLES_TO_SORT, since records are parsed before they are sorted.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
@@ -46,12 +47,12 @@ _EXAMPLES_TO_SORT = 8192
 def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors into InputError.
 
-    TensorFlow names an operation, not a record. If a record can be the cause, the
-    source searches for it.
+    TensorFlow's messages name an operation, not a record. If a record can be the cause
+    of an error, the source searches for this record.
 
     Args:
         source: the source that is read in the block.
-        location: returns the state of the run, for the message.
+        location: returns the beginning of the message, such as the state of the run.
 
     Raises:
         InputError: TensorFlow failed, or an example cannot be used.
@@ -81,7 +82,7 @@ class Source(abc.ABC):
     def __len__(self) -> int:
         """Returns the number of examples."""
 
-    def locate_error(self) -> None:  # noqa: B027 (not all sources can tell)
+    def locate_error(self) -> None:  # noqa: B027 (not all sources can find it)
         """Searches for the example on which TensorFlow has failed.
 
         Raises:
@@ -97,7 +98,7 @@ class Source(abc.ABC):
         Args:
             shard: the rows to read of each batch.
             seed: decides the order and all random draws.
-            start: number of examples that all pipelines have read before.
+            start: number of examples that all pipelines together have read before.
 
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
@@ -135,11 +136,12 @@ class Records(Source):
         limits: upper limits of the values of some features, see `records.parser`.
         padded: {feature that is 0 only in padding: other features of that length}. If
             it is not empty, training groups rows by the length of the first feature,
-            and cuts features to the longest row. A run with another batch size then
-            resumes at about the same position.
-        multiple: lengths are rounded up to it, see `BucketedExamples`.
+            and cuts features to the longest row of a batch. A run with another batch
+            size then resumes at about the same position.
+        multiple: lengths are rounded up to a multiple of this number, see
+            `BucketedExamples`.
         are_trusted: whether this package wrote the records and they are unchanged. Then
-            `limits` are not checked, which takes 5 % of the time.
+            `limits` are not checked; the check takes 5 % of the time.
     """
 
     files: tuple[str, ...]
@@ -161,21 +163,21 @@ class Records(Source):
     def training(self, shard, *, seed, start=0):
         if self.padded:
             return _make_buckets(self, shard, seed, start)
-        lines = _part(self._number_lines(seed, start), shard)
+        raw_records = _take_rows(self._read_epochs(seed, start), shard)
         if self.prepare is not None:
-            lines = lines.batch(-(-_ROWS_TO_PREPARE // shard.rows))
-        dataset = self._parse(lines, seed)
+            raw_records = raw_records.batch(-(-_ROWS_TO_PREPARE // shard.rows))
+        dataset = self._parse(raw_records, seed)
         dataset = dataset.map(_without_autograph(lambda _, batch: batch))
         return _divide_and_prefetch(dataset, shard)
 
     def evaluation(self, shard, *, max_batches=None):
-        lines = self._read(tf.constant(self.files))
+        raw_records = self._read(tf.constant(self.files))
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * shard.batch_size)
-            lines = lines.take(count)
-        padding = lines.take(1).repeat(-count % shard.batch_size)
-        lines = lines.concatenate(padding).enumerate()
+            raw_records = raw_records.take(count)
+        padding = raw_records.take(1).repeat(-count % shard.batch_size)
+        raw_records = raw_records.concatenate(padding).enumerate()
 
         @_without_autograph
         def add_rows(positions, batch):
@@ -183,17 +185,23 @@ class Records(Source):
             weight = tf.cast(row >= 0, tf.float32)
             return {**batch, "row": row, "example_weight": weight}
 
-        dataset = self._parse(_part(lines, shard), 0).map(add_rows)
+        dataset = self._parse(_take_rows(raw_records, shard), seed=0).map(add_rows)
         return _divide_and_prefetch(dataset, shard)
 
-    def _number_lines(self, seed: int, start: int) -> tf.data.Dataset:
-        """Reads serialised examples for training, each with its position in the run."""
+    def _read_epochs(self, seed: int, start: int) -> tf.data.Dataset:
+        """Reads serialised examples for training, each with its position in the run.
+
+        Args:
+            seed: decides the order of the examples.
+            start: the position of the first example.
+        """
 
         @_without_autograph
         def read_epoch(number):
             files = tf.random.experimental.stateless_shuffle(
                 tf.constant(self.files), tf.stack([seed, number])
             )
+            # The order of these elements makes this seed differ from the one above.
             draw = tf.random.stateless_uniform(
                 [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
             )
@@ -206,7 +214,7 @@ class Records(Source):
         return epochs.skip(skipped).enumerate(start)
 
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
-        """Reads serialised examples of some files in turn."""
+        """Reads serialised examples, alternately from up to 16 of the files."""
         compression = records.compression(self.files)
         cycle_length = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
@@ -217,9 +225,19 @@ class Records(Source):
         )
 
     def _parse(
-        self, lines: tf.data.Dataset, seed: int, calls: int = _PARALLEL_CALLS
+        self, items: tf.data.Dataset, seed: int, calls: int = _PARALLEL_CALLS
     ) -> tf.data.Dataset:
-        """Parses and prepares batches of numbered lines."""
+        """Parses and prepares serialised examples.
+
+        Args:
+            items: positions in the run and serialised examples, each [N], or [n, N] for
+                n batches that are parsed and prepared together.
+            seed: the seed for `prepare`.
+            calls: maximum number of parallel calls.
+
+        Returns:
+            A dataset of positions and of the features of their examples.
+        """
         parse = records.parser(self.spec, {} if self.are_trusted else self.limits)
 
         @_without_autograph
@@ -227,7 +245,7 @@ class Records(Source):
             return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
 
         calls = min(cores.available(), calls)
-        dataset = lines.map(parse_batch, num_parallel_calls=calls, deterministic=True)
+        dataset = items.map(parse_batch, num_parallel_calls=calls, deterministic=True)
         if self.prepare is None:
             return dataset
         prepare = self.prepare
@@ -243,17 +261,18 @@ class Records(Source):
 class BucketedExamples(Source):
     """Examples in memory, in batches of similar length with little padding.
 
-    Training sorts the examples of some batches by length, cuts them into batches and
-    shuffles the batches. So a run with another batch size resumes at about the same
-    position. Datasets hold no reference to their source, which must live as long.
+    Training sorts the examples of a group of batches by length, divides them into
+    batches and shuffles these batches. So a run with another batch size resumes at
+    about the same position. A dataset holds no reference to its source: the caller must
+    keep the source as long as the dataset.
 
     Attributes:
         lengths: int [n], number of tokens of each example.
-        make: takes numbers of examples, int [B], and a length T; returns
-            {name: int32 or float32 [B, ...]}.
-        longest: maximum length.
-        multiple: batches are padded to a multiple of it, at most to `longest`. With 0,
-            all batches are padded to `longest`.
+        make: makes a batch from the numbers of its examples, int [B], and a length T;
+            returns {name: int32 or float32 [B, ...]}.
+        longest: maximum length of a batch.
+        multiple: batches are padded to a multiple of this number, at most to `longest`.
+            With 0, all batches are padded to `longest`.
     """
 
     lengths: np.ndarray
@@ -268,36 +287,46 @@ class BucketedExamples(Source):
         size = shard.batch_size
 
         def batches(source):
-            group_size = _batches_to_sort(len(source), size)
-            group, skipped = divmod(start // size, group_size)
+            group_batches = _batches_to_sort(len(source), size)
+            group, skipped = divmod(start // size, group_batches)
             while True:
-                first = group * group_size * size
-                yield from source._shuffle(first, seed, size)[skipped:]
+                begin = group * group_batches * size
+                yield from source._shuffle(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
         return self._dataset(batches, shard, add_rows=False)
 
     def evaluation(self, shard, *, max_batches=None):
-        # About 8,192 examples at a time are sorted by length; `unshuffle` undoes it.
+        # About 8,192 examples at a time are sorted by length. `unshuffle` restores the
+        # order.
         size = shard.batch_size
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * size)
 
         def batches(source):
-            group_size = max(1, _EXAMPLES_TO_SORT // size) * size
-            for first in range(0, count, group_size):
-                rows = np.arange(first, min(first + group_size, count))
+            group_examples = max(1, _EXAMPLES_TO_SORT // size) * size
+            for begin in range(0, count, group_examples):
+                rows = np.arange(begin, min(begin + group_examples, count))
                 rows = rows[np.argsort(source.lengths[rows], kind="stable")]
                 padding = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([padding, rows]).reshape(-1, size)
 
         return self._dataset(batches, shard, add_rows=True)
 
-    def _shuffle(self, first: int, seed: int, size: int) -> np.ndarray:
-        """Returns batches of the group that begins at a position: int [n, size]."""
+    def _shuffle(self, begin: int, seed: int, size: int) -> np.ndarray:
+        """Returns the examples of each batch in a training group, in random order.
+
+        Args:
+            begin: the position in the run of the first example of the group.
+            seed: decides the order.
+            size: the batch size.
+
+        Returns:
+            int [n, size], the numbers of the examples.
+        """
         count = _batches_to_sort(len(self), size) * size
-        epochs, positions = np.divmod(np.arange(first, first + count), len(self))
+        epochs, positions = np.divmod(np.arange(begin, begin + count), len(self))
         rows = np.concatenate(
             [
                 np.random.default_rng([seed, epoch]).permutation(len(self))[
@@ -308,10 +337,12 @@ class BucketedExamples(Source):
         )
         # Sort within epochs: else both copies of an example would be neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
-        return np.random.default_rng([seed, first, 1]).permutation(rows)
+        # The 1 makes this seed differ from the seeds of epochs.
+        return np.random.default_rng([seed, begin, 1]).permutation(rows)
 
     def _dataset(self, batches, shard, add_rows) -> tf.data.Dataset:
-        # TensorFlow never releases the function: it must not hold the examples.
+        # TensorFlow never releases the generator function, so this function must not
+        # hold the examples.
         source = weakref.proxy(self)
 
         def make(rows, length, padding_row=0):
@@ -328,20 +359,22 @@ class BucketedExamples(Source):
                     tokens = int(source.lengths[rows[rows >= 0]].max())
                     length = min(_round_up(tokens, source.multiple), length)
                 part = rows[shard.pipeline * shard.rows :][: shard.rows]
-                # The last row is never padding.
+                # The last row is never padding, so its example can fill padding rows.
                 yield make(part, length, padding_row=rows[-1])
 
-        def spec(value, other):
+        def to_spec(value, other):
             sizes = zip(value.shape[1:], other.shape[1:], strict=True)
             shape = [a if a == b else None for a, b in sizes]
             return tf.TensorSpec([shard.rows, *shape], value.dtype)
 
-        # Sizes that differ between two lengths are free.
+        # A spec has None for each size that depends on the length of the batch. Two
+        # samples of different lengths show these sizes. If `multiple` is 0, all batches
+        # have the same length.
         row = np.zeros(1, np.int64)
         lengths = self.longest, self.longest + bool(self.multiple)
         samples = (make(row, length) for length in lengths)
         dataset = tf.data.Dataset.from_generator(
-            pipeline_batches, output_signature=tf.nest.map_structure(spec, *samples)
+            pipeline_batches, output_signature=tf.nest.map_structure(to_spec, *samples)
         )
         return _divide_and_prefetch(dataset, shard)
 
@@ -352,11 +385,12 @@ def unshuffle(
     """Puts outputs in the order of a source's examples.
 
     Args:
-        outputs: the numbers of each batch's rows, -1 for padding, and
-            {name: [B, ...]}. Outputs wait in memory until all earlier ones are there.
+        outputs: for each batch, the numbers of its examples, -1 for padding, and
+            {name: [B, ...]}. The outputs of an example wait in memory until those of
+            all earlier examples are there.
 
     Yields:
-        {name: [...]} of each example.
+        {name: [...]}, the outputs of each example.
     """
     waiting: dict[int, Mapping[str, np.ndarray]] = {}
     next_row = 0
@@ -407,10 +441,10 @@ class InputShard:
         return self.replica_batch_size or self.rows
 
 
-def _part(lines: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
-    """Batches lines for one pipeline."""
-    lines = lines.batch(shard.rows, drop_remainder=True)
-    return lines.shard(shard.pipelines, shard.pipeline)
+def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
+    """Takes the rows that one pipeline reads of each batch, as one batch."""
+    raw_records = raw_records.batch(shard.rows, drop_remainder=True)
+    return raw_records.shard(shard.pipelines, shard.pipeline)
 
 
 def _batches_to_sort(examples: int, batch_size: int) -> int:
@@ -430,20 +464,20 @@ def _make_buckets(
     Every pipeline reads all examples and takes its rows of each batch.
     """
     size = shard.batch_size
-    group_size = _batches_to_sort(min(len(source), _EXAMPLES_TO_SORT), size)
-    group, skipped = divmod(start // size, group_size)
-    lines = source._number_lines(seed, group * group_size * size)
-    lines = lines.batch(group_size * size, drop_remainder=True)
-    first = next(iter(source.padded))
+    group_batches = _batches_to_sort(min(len(source), _EXAMPLES_TO_SORT), size)
+    group, skipped = divmod(start // size, group_batches)
+    raw_records = source._read_epochs(seed, group * group_batches * size)
+    raw_records = raw_records.batch(group_batches * size, drop_remainder=True)
+    first_mask = next(iter(source.padded))
 
     def shuffle_group(positions, batch):
         lengths = {mask: _ends(batch[mask]) for mask in source.padded}
-        tokens = lengths[first]
+        tokens = lengths[first_mask]
         # Sort within epochs: else both copies of an example would be neighbours.
         epochs = tf.cast(positions // len(source), tf.int32)
         order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
         order = tf.random.experimental.stateless_shuffle(
-            tf.reshape(order, [group_size, size]), tf.stack([seed, positions[0]])
+            tf.reshape(order, [group_batches, size]), tf.stack([seed, positions[0]])
         )
         rows = tf.data.Dataset.from_tensor_slices(order)
         return rows.map(_without_autograph(functools.partial(cut, batch, lengths)))
@@ -459,7 +493,7 @@ def _make_buckets(
         return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
     # The next group is made during training on this group.
-    groups = source._parse(lines, seed, calls=1).prefetch(1)
+    groups = source._parse(raw_records, seed, calls=1).prefetch(1)
     batches = groups.flat_map(_without_autograph(shuffle_group)).skip(skipped)
     return _divide_and_prefetch(batches, shard)
 
@@ -475,8 +509,8 @@ def _divide_and_prefetch(
 ) -> tf.data.Dataset:
     """Divides batches among replicas, and prefetches a fixed number of them.
 
-    The thread that tunes this number can delay the deletion of an iterator by up to a
-    minute.
+    TensorFlow would tune this number in a thread that can delay the deletion of an
+    iterator by up to a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -11,9 +11,9 @@ import numpy as np
 from albert_tf import errors
 from albert_tf.data.files import atomic
 
-# Raise it when the same settings give other arrays.
+# Increase this number when the same settings begin to give other arrays.
 _VERSION = 2
-_KEY = "made_from"
+_KEY = "made_from"  # the name of the key's array in the file
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,7 +38,7 @@ def load_or_make(
 
     Raises:
         InputError: the file is no cache, is damaged or cannot be written, or `make`
-            raises it.
+            raises an InputError.
     """
     key_text = json.dumps({**key, "version": _VERSION}, sort_keys=True)
     if path.exists():

@@ -26,12 +26,12 @@ class Dataset(NamedTuple):
     """A data set and its source.
 
     Attributes:
-        folder: its folder in `data` of `download.home()`; `fetch` returns its first
-            part.
-        licence: its licence, or a page that names it.
+        folder: its path in the folder `data` of `download.home()`; `fetch` returns the
+            outermost folder of this path.
+        licence: its licence, or the address of a page that names the licence.
         files: {url: SHA-256 checksum} of plain files or of one archive.
-        archive_folder: the folder in the archive.
-        requires: another data set that its task also reads.
+        archive_folder: the folder of the data set in its archive.
+        requires: the name of another data set that the same task also reads.
     """
 
     folder: str
@@ -58,42 +58,46 @@ def fetch(name: str) -> Path:
         The folder for `--data_dir`; for SQuAD, the folder of its JSON files.
 
     Raises:
-        InputError: an unknown name, or see `download.make_folder`.
+        InputError: the name is unknown, or as `download.make_folder`.
     """
     name, datasets = name.lower(), read_datasets()
     if name not in datasets:
         raise InputError(f"data set {name!r}: expected one of {', '.join(datasets)}")
-    dataset, data = datasets[name], download.home() / "data"
+    dataset, data_folder = datasets[name], download.home() / "data"
     if dataset.requires:
         fetch(dataset.requires)
-    folder = data / dataset.folder
+    folder = data_folder / dataset.folder
     if not folder.is_dir():
         _log.warning("%s: licence: %s", name, dataset.licence)
     remotes = list(itertools.starmap(download.Remote, dataset.files.items()))
-    arrange = _ARRANGE.get(name, lambda new: new / dataset.archive_folder)
+    arrange = _ARRANGE.get(name, lambda new_folder: new_folder / dataset.archive_folder)
     download.make_folder(folder, remotes, arrange)
-    return data / Path(dataset.folder).parts[0]
+    return data_folder / Path(dataset.folder).parts[0]
 
 
-def _split_mrpc(new: Path) -> Path:
-    """Splits the original files as GLUE does; GLUE's archives do not have them."""
+def _split_mrpc(new_folder: Path) -> Path:
+    """Makes GLUE's tables of MRPC from the original files of MRPC.
+
+    GLUE's archives do not contain MRPC.
+    """
     dev_ids, train, test = (
-        (new / file).read_bytes().splitlines()
+        (new_folder / file).read_bytes().splitlines()
         for file in (
             "mrpc_dev_ids.tsv",
             "msr_paraphrase_train.txt",
             "msr_paraphrase_test.txt",
         )
     )
-    pairs = {tuple(line.split(b"\t")) for line in dev_ids}
+    dev_pairs = {tuple(line.split(b"\t")) for line in dev_ids}
     tables = {"train.tsv": train[:1], "dev.tsv": train[:1]}
     for line in train[1:]:
-        is_dev = tuple(line.split(b"\t")[1:3]) in pairs
+        is_dev = tuple(line.split(b"\t")[1:3]) in dev_pairs
         tables["dev.tsv" if is_dev else "train.tsv"].append(line)
     tables["test.tsv"] = [b"index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+    # GLUE replaces the label, the first column, by an index.
     for number, line in enumerate(test[1:]):
         tables["test.tsv"].append(b"%d\t%s" % (number, line.partition(b"\t")[2]))
-    folder = new / "MRPC"
+    folder = new_folder / "MRPC"
     with errors.wrap_write(folder):
         folder.mkdir()
         for table, lines in tables.items():
@@ -101,10 +105,10 @@ def _split_mrpc(new: Path) -> Path:
     return folder
 
 
-def _rename_diagnostic(new: Path) -> Path:
-    with errors.wrap_write(new):
-        (new / "AX.tsv").rename(new / "diagnostic.tsv")
-    return new
+def _rename_diagnostic(new_folder: Path) -> Path:
+    with errors.wrap_write(new_folder):
+        (new_folder / "AX.tsv").rename(new_folder / "diagnostic.tsv")
+    return new_folder
 
 
 _ARRANGE = {"mrpc": _split_mrpc, "ax": _rename_diagnostic}

@@ -1,6 +1,6 @@
 """Downloads files and archives into folders, which appear when they are complete.
 
-make_folder(home() / "data/glue/CoLA", [Remote(url, sha256)], lambda new: new)
+make_folder(home() / "data/glue/CoLA", [Remote(url, sha256)], lambda folder: folder)
 """
 
 import contextlib
@@ -52,15 +52,16 @@ def make_folder(
     Args:
         target: the folder to make.
         remotes: plain files, or one `.tar.gz` or `.zip`, which is unpacked.
-        arrange: checks and arranges the new folder, and returns the folder that becomes
-            `target`: the new one or one in it.
+        arrange: checks and arranges the folder of the downloaded files, and returns the
+            folder that becomes `target`: the same folder or one in it.
 
     Returns:
         `target`.
 
     Raises:
-        InputError: no connection, another checksum, a damaged archive, or the folder
-            cannot be written. The message names the address and where to put the file.
+        InputError: there is no connection, a checksum differs, an archive is damaged,
+            or the folder cannot be written. The message names the address and where to
+            put a file that was downloaded by hand.
     """
     if target.is_dir():
         return target
@@ -69,6 +70,7 @@ def make_folder(
         if not target.is_dir():
             shutil.rmtree(work, ignore_errors=True)
             try:
+                # All plain files are in the same folder.
                 new = [_download(remote, work, target.parent) for remote in remotes][-1]
                 folder = arrange(new)
                 with errors.wrap_write(target):
@@ -79,7 +81,16 @@ def make_folder(
 
 
 def _download(remote: Remote, work: Path, folder: Path) -> Path:
-    """Returns the folder that contains a file, or the content of an archive."""
+    """Downloads a file, and unpacks an archive.
+
+    Args:
+        remote: the file or archive.
+        work: the folder for unfinished files.
+        folder: a folder that may contain the file, put there by hand.
+
+    Returns:
+        `work` with the file, or the folder of the unpacked archive.
+    """
     import keras
 
     is_archive = remote.name.endswith((".tar.gz", ".zip"))
@@ -100,7 +111,7 @@ def _download(remote: Remote, work: Path, folder: Path) -> Path:
         if not os.path.exists(path):
             raise InputError(f"{remote.url}: no archive; expected {expected}")
         if remote.name.endswith(".gz"):
-            with gzip.open(work / remote.name) as file:  # compares its checksum
+            with gzip.open(work / remote.name) as file:  # reading compares its checksum
                 while file.read(1 << 20):
                     pass
     return Path(path) if is_archive else work

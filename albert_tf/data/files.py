@@ -21,7 +21,7 @@ LOCK = ".lock"
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]{8}", re.DOTALL)
 OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
 _GZIP = b"\x1f\x8b"
-# UTF-32's marks begin with UTF-16's, so they come first.
+# One mark of UTF-32 begins with a mark of UTF-16, so UTF-32 comes first.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -32,7 +32,7 @@ _BYTE_ORDER_MARKS = {
 
 
 def suffix(path: str | Path) -> str:
-    """Returns the last suffix of a name except `.gz`, in lower case."""
+    """Returns the last suffix of a file name in lower case, after removing `.gz`."""
     return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
@@ -67,13 +67,14 @@ def to_utf8(
     Args:
         data: contents of the file.
         path: the file, for messages.
-        encoding: encoding of a file without a byte order mark. None means UTF-8, and
-            that the caller has no --encoding flag.
+        encoding: encoding of a file without a byte order mark. None means UTF-8; then
+            messages do not mention --encoding, which the caller does not have.
         handler: how to decode invalid bytes, see `bytes.decode`; "surrogateescape"
             keeps them.
 
     Raises:
-        InputError: there is no such encoding, or the file is not in it.
+        InputError: there is no such encoding, the file is in another encoding, or it is
+            a damaged gzip file.
     """
     if data.startswith(_GZIP):
         with errors.wrap_read(path, "a whole gzip file"):
@@ -109,9 +110,9 @@ def to_utf8(
 
 @contextlib.contextmanager
 def atomic(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that replaces `path` when it is complete.
+    """Opens a temporary file for writing; it replaces `path` when it is complete.
 
-    If `path` is a link, its target is replaced and the link stays.
+    If `path` is a link, the file replaces the target of the link.
 
     Args:
         path: the file to make; its folder must exist.
@@ -179,8 +180,9 @@ def remove_temporary(folder: Path, name: str = "") -> None:
     """Removes the temporary files of killed processes.
 
     Args:
-        folder: a folder that the caller has locked, or whose files it owns.
-        name: the prefix of the files' names.
+        folder: a folder that the caller has locked, or whose files with this prefix
+            only the caller writes.
+        name: the prefix of the names of the files to remove.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
         if _TEMPORARY.fullmatch(path.name):
@@ -221,9 +223,9 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         if lock.lock_counter == 1:
-            # After the release, the file may be another process's lock.
+            # After the release, another process may hold a lock on the file.
             (folder / LOCK).unlink(missing_ok=True)
         lock.release()
         if is_new:
-            with contextlib.suppress(OSError):  # it is not empty
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
