@@ -65,7 +65,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
         with lock, runner as run:
-            files.remove_unfinished(config.outputs)
+            files.remove_unfinished(config.outputs)  # temporary files of killed runs
             _prepare_folder(work, identity, log)
             _make_files(config, identity, plan, work, log, run)
     files.remove_folder(work)

@@ -229,6 +229,7 @@ def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
     train, held_out = counts["train_documents"], counts["eval_documents"]
     documents = train + held_out
     unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
+    # {message: whether it applies}
     mistakes = {
         f"{input_file}: no text in it": not documents,
         f"{eval_fraction}: no document is left to train on; the input has "

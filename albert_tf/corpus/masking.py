@@ -196,9 +196,10 @@ class _Spans:
             word_begins = starts[maskable] | text_begins
         words = np.flatnonzero(word_begins)  # indices in `_tokens`, [K]
         self._sizes = np.diff(words, append=self._tokens.size)
-        row_words = np.searchsorted(words, row_begins)
-        self._words_per_row = np.diff(row_words, append=words.size)
-        row_words = np.repeat(row_words, self._words_per_row)
+        # The index in `words` of the row's first word: [B], then [K].
+        first_words = np.searchsorted(words, row_begins)
+        self._words_per_row = np.diff(first_words, append=words.size)
+        row_words = np.repeat(first_words, self._words_per_row)
         self._number = np.arange(words.size) - row_words  # number in the row, [K]
         # The index in `words` of the first word, and of the end, of each text.
         texts = np.flatnonzero(text_begins[words])
