@@ -26,14 +26,16 @@ _log = logging.getLogger(__name__)
 class InputError(ValueError):
     """A file, flag or argument that cannot be used.
 
-    The message is one line with the file and line, or the flag, the received value and
-    the expected value. For weights that do not fit, it has one more line for each kind
-    of mistake. Scripts print the message without a traceback, see `flags.run`.
+    The message is one line: a location or the name of a flag, then the received value
+    and the expected value. A message about weights that do not fit has one more line
+    for each kind of mistake. Scripts print the message without a traceback, see
+    `flags.run`.
     """
 
-    # Otherwise Keras adds many lines to an error in a layer's call.
+    # Without this attribute, Keras adds many lines to an error in a layer's call.
     _keras_call_info_injected = True
 
+    # True in a subclass whose messages have several lines.
     _is_multiline = False
 
     def __str__(self) -> str:
@@ -111,6 +113,7 @@ def summarize(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     text = str(error).strip()
+    # In TensorFlow's errors, the message is the last line before the trace of nodes.
     before, *after = _NODE_TRACE.split(text)
     text = _LOCATION.sub("", before.splitlines()[-1] if after else text)
     return text.splitlines()[0] if text else type(error).__name__
@@ -120,7 +123,7 @@ def quote(value: Any) -> str:
     """Returns the first characters of a value as JSON, for messages."""
     try:
         text = json.dumps(value, default=repr)
-    except (TypeError, ValueError, RecursionError):  # keys of other types, cycles
+    except (TypeError, ValueError, RecursionError):  # keys that JSON lacks, cycles
         text = type(value).__name__
     is_short = len(text) <= _MAX_QUOTE_LENGTH
     return text if is_short else f"{text[:_MAX_QUOTE_LENGTH]}..."

@@ -1,4 +1,4 @@
-"""Reads JSON of users: text to values, and values of an expected type."""
+"""Parses the JSON of users' files and checks the types of its values."""
 
 import json
 import re
@@ -17,17 +17,18 @@ _NAMES = {
     bool: "a truth value",
 }
 _REQUIRED = object()
-# `rows` yields it for a blank line.
+# `rows` yields `BLANK` for a blank line.
 BLANK = object()
-# Complete pairs and other escapes match first, so the last group matches half a pair.
-# The search is fast because all alternatives begin with the same character.
+# Group 1 matches a complete surrogate pair, or an escape without "u". Only half a pair
+# matches outside the group. All alternatives begin with the same character, which makes
+# the search fast.
 _ESCAPE = re.compile(
     r"\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..|[^u])|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
 class JsonError(InputError):
-    """A text that is not JSON, or cannot be read.
+    """A text that is not JSON, or that Python's parser refuses.
 
     Args:
         path: the file.
@@ -49,12 +50,13 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
     Half a surrogate pair, which is not valid text, becomes U+FFFD.
 
     Args:
-        text: the value.
+        text: the JSON.
         path: its file, for messages.
-        line: its first line, from 1 on.
+        line: the line of the file in which the text begins, from 1 on.
 
     Raises:
-        JsonError: not JSON, nested too deeply, or a number of too many digits.
+        JsonError: the text is not JSON, is nested too deeply, or has a number of too
+            many digits.
     """
     try:
         return json.loads(_replace_half_pairs(text))
@@ -63,7 +65,8 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
         problem = f"not JSON: {error.msg} (column {error.colno})"
     except RecursionError:
         problem = "not JSON that can be read: nested too deeply"
-    except ValueError:  # Python refuses it, since its time grows with the square
+    # Python refuses long numbers: the time grows with the square of the digits.
+    except ValueError:
         problem = "not JSON that can be read: a number of more than 4,300 digits"
     raise JsonError(path, line, problem)
 
@@ -91,7 +94,7 @@ def rows(
     Args:
         text: the contents of the file.
         path: the file, for messages.
-        header: gets the object that contains the list.
+        header: a dictionary to update with the object that contains the list.
 
     Yields:
         The number of the line, or "row" and the number of an item, from 1 on; and the
@@ -100,13 +103,15 @@ def rows(
     Raises:
         JsonError: the file is one value, which is broken.
     """
-    first, _, others = text.strip().partition("\n")
-    is_line = first.rstrip().endswith(("}", "]"))
-    if first.startswith("[") or not (others and is_line):
+    # Lines after a first line that ends with "}" or "]" are JSON lines. A list may also
+    # continue after such a line.
+    first_line, _, other_lines = text.strip().partition("\n")
+    is_complete = first_line.rstrip().endswith(("}", "]"))
+    if first_line.startswith("[") or not (other_lines and is_complete):
         try:
             value = parse(text, path)
         except JsonError:
-            if first.startswith(("[", "{")) and others and not is_line:
+            if first_line.startswith(("[", "{")) and other_lines and not is_complete:
                 raise
         else:
             if isinstance(value, dict) and header is not None:
@@ -115,7 +120,8 @@ def rows(
             if items is not None:
                 yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
                 return
-            if others or text.rstrip("\n") == first:
+            # The loop below counts any blank lines around a value of one line.
+            if other_lines or text.rstrip("\n") == first_line:
                 yield 1, value
                 return
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
@@ -126,10 +132,10 @@ def rows(
 
 
 def objects(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
-    """Yields the location and the value of each of `rows` that is not blank.
+    """Yields the location and the value of each row of `rows` that is not blank.
 
     Raises:
-        JsonError: one is broken.
+        JsonError: a row is broken.
     """
     for number, value in rows(text, path, header):
         if isinstance(value, JsonError):
@@ -139,14 +145,15 @@ def objects(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
 
 
 def _items(value: Any) -> list[Any] | None:
-    """Returns the rows of a file that is one value; None if it is a row itself."""
+    """Returns the rows of a file that is one value; None if the value is one row."""
     if isinstance(value, dict):
         columns = list(value.values())
+        # The columns of pandas: {name of a column: {index of a row: cell}}.
         if columns and all(
-            isinstance(each, dict) and each.keys() == columns[0].keys()
-            for each in columns
+            isinstance(column, dict) and column.keys() == columns[0].keys()
+            for column in columns
         ):
-            cells = zip(*(each.values() for each in columns), strict=True)
+            cells = zip(*(column.values() for column in columns), strict=True)
             return [dict(zip(value, row, strict=True)) for row in cells]
         value = value.get("data")
     return value if isinstance(value, list) else None
@@ -169,7 +176,8 @@ def get(
         key: a key of the object.
         kind: dict, list, str, int or bool: the expected type.
         location: the object's location, for messages.
-        default: the value if the key is missing; without it that is an error.
+        default: the value if the key is missing, of type `kind`. Without a default, a
+            missing key is an error.
 
     Raises:
         InputError: `value` is no object, the key is missing, or its value has another

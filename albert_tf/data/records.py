@@ -1,4 +1,4 @@
-"""Writes and reads TFRecord files of `tf.train.Example`s by one feature spec.
+"""Writes and reads TFRecord files of `tf.train.Example`s with a feature spec.
 
 A spec lists the features of a record and the length of each. `encode` and `create`
 write files with a spec; `check`, `parser` and `dataset` read them with it:
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 # TFRecord: a length with its checksum before a record, and a checksum after it.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# Field numbers and wire types of tensorflow/core/example/{example,feature}.proto.
+# Tags, a field number and a wire type each, of the protocol buffer fields in
+# tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
 _ENTRY = b"\x0a"
 _KEY = b"\x0a"
@@ -117,12 +118,12 @@ class Writer:
         self.write_framed(list(map(frame, records)))
 
     def write_framed(self, records: Sequence[bytes]) -> None:
-        """Appends results of `frame` or `split`."""
+        """Appends framed examples, as `frame` or `split` returns them."""
         data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
 
     def finish(self) -> None:
-        """Writes the end of a compressed file; the last call."""
+        """Writes the end of a compressed file; must be the last call."""
         if self._gzip:
             self._file.write(self._gzip.flush())
 
@@ -134,7 +135,7 @@ def frame(record: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Splits plain data into frames."""
+    """Splits uncompressed data of a TFRecord file into framed examples."""
     records = []
     begin = 0
     while begin < len(data):
@@ -169,7 +170,7 @@ def parser(
 
     Args:
         spec: the features, by name; other features of a record are ignored.
-        limits: exclusive upper limits of integer features.
+        limits: exclusive upper limits of integer features, by name.
 
     Returns:
         A function for `tf.data`: string [B] -> {name: int32 or float32 [B, length]}. It
@@ -192,12 +193,12 @@ def parser(
             for name, value in batch.items()
         }
         if limits:
-            # As unsigned numbers, negative numbers are the highest.
-            unsigned = [tf.bitcast(batch[name], tf.uint32) for name in limits]
-            fit = tf.stack([tf.reduce_max(x) for x in unsigned]) < [*limits.values()]
+            # Read as unsigned, a negative number is above every limit.
+            bits = [tf.bitcast(batch[name], tf.uint32) for name in limits]
+            is_valid = tf.stack([tf.reduce_max(x) for x in bits]) < [*limits.values()]
             ranges = ", ".join(f"{name} 0 to {limits[name] - 1}" for name in limits)
             message = f"a number outside its range: {ranges}"
-            tf.raw_ops.Assert(condition=tf.reduce_all(fit), data=[message])
+            tf.raw_ops.Assert(condition=tf.reduce_all(is_valid), data=[message])
         return batch
 
     return parse
@@ -220,8 +221,8 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
     import tensorflow as tf
 
     check(files, spec)
-    lines = tf.data.TFRecordDataset(list(files), compression_type=compression(files))
-    return lines.batch(batch_size).map(parser(spec))
+    records = tf.data.TFRecordDataset(list(files), compression_type=compression(files))
+    return records.batch(batch_size).map(parser(spec))
 
 
 def count(path: str) -> int:
@@ -233,13 +234,13 @@ def count(path: str) -> int:
     records = 0
     try:
         is_compressed = compression([path]) == "GZIP"
-        end = math.inf if is_compressed else os.path.getsize(path)
+        file_end = math.inf if is_compressed else os.path.getsize(path)
         with (gzip.open if is_compressed else open)(path, "rb") as file:
             while header := file.read(_HEADER_BYTES):
                 [length] = struct.unpack("<Q", header[:8])
-                after = file.tell() + length + _FOOTER_BYTES
-                # A seek stops at the end only in a compressed file.
-                if file.seek(after) < after or after > end:
+                end = file.tell() + length + _FOOTER_BYTES
+                # A seek beyond the end of a file stops there only if it is compressed.
+                if file.seek(end) < end or end > file_end:
                     raise EOFError
                 records += 1
     except _DAMAGE as error:
@@ -248,7 +249,7 @@ def count(path: str) -> int:
 
 
 def features_of(path: str) -> dict[str, Feature]:
-    """Returns the features of a file's first record, by name; empty without records.
+    """Returns the features of a file's first record, by name; {} without a record.
 
     Raises:
         InputError: the file cannot be read, or is no TFRecord file of examples.
@@ -261,6 +262,7 @@ def features_of(path: str) -> dict[str, Feature]:
         for record in tf.data.TFRecordDataset(path, compression([path])).take(1):
             example = tf.train.Example.FromString(record.numpy())
             for name, value in example.features.feature.items():
+                # A feature without any list counts as one with an empty list.
                 kind = value.WhichOneof("kind") or "bytes_list"
                 length = len(getattr(value, kind).value)
                 features[name] = Feature(kinds[kind], length)  # type: ignore[arg-type]
@@ -294,7 +296,7 @@ def check(files: Iterable[str], spec: Spec) -> None:
 def locate_error(
     files: Iterable[str], spec: Spec, limits: Limits | None = None
 ) -> None:
-    """Finds the record on which `tf.data` failed; its error does not name the record.
+    """Finds the record on which `tf.data` failed; `tf.data` does not name the record.
 
     Args:
         files: TFRecord files.
@@ -302,7 +304,8 @@ def locate_error(
         limits: see `parser`.
 
     Raises:
-        InputError: a record is damaged or does not fit; the message has its number.
+        InputError: a record is damaged, or does not fit the spec or the limits; the
+            message has its number.
     """
     import tensorflow as tf
 
@@ -332,57 +335,62 @@ def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
     Raises:
         InputError: a file cannot be read, or some are compressed and some are not.
     """
-    by_kind = {}
+    # The keys say whether a file is compressed.
+    paths = {}
     for path in files:
         try:
             with open(path, "rb") as file:
-                by_kind[file.read(2) == GZIP_MAGIC] = path
+                paths[file.read(2) == GZIP_MAGIC] = path
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(by_kind) == 2:
+    if len(paths) == 2:
         raise InputError(
-            f"{by_kind[True]} is compressed with gzip and {by_kind[False]} is not; "
+            f"{paths[True]} is compressed with gzip and {paths[False]} is not; "
             f"read them in separate runs"
         )
-    return "GZIP" if True in by_kind else ""
+    return "GZIP" if True in paths else ""
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:
+    """Encodes float [B, n] as float32; returns bytes and ends as `_varints` does."""
     size = 4 * values.shape[1]
     return values.astype("<f4").tobytes(), [size * (i + 1) for i in range(len(values))]
 
 
 def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
-    """Encodes integers in base 128, low digits first, without a loop over them.
+    """Encodes integers in base 128, low digits first, without a loop over integers.
 
     Args:
         values: int [B, n]; negative numbers take ten bytes, as in protocol buffers.
 
     Returns:
-        The bytes of all rows one after the other, and the end of each row.
+        The bytes of all rows one after the other, and the end of each row in them.
     """
     rows, length = values.shape
     if values.size == 0 or (values.min() >= 0 and values.max() < 128):
         row_ends = [length * (i + 1) for i in range(rows)]
         return values.astype(np.uint8).tobytes(), row_ends
     flat = values.astype(np.int64, copy=False).ravel().view(np.uint64)
-    digits = int(flat.max()).bit_length() // 7 + 1
+    # `sizes` becomes the number of digits, one byte each, of every integer.
+    max_digits = int(flat.max()).bit_length() // 7 + 1
     sizes = np.ones(flat.size, np.int64)
-    for digit in range(1, digits):
+    for digit in range(1, max_digits):
         sizes += flat >= np.uint64(1 << 7 * digit)
     ends = np.cumsum(sizes)
     data = np.empty(ends[-1], np.uint8)
     starts = ends - sizes
     data[starts] = flat & np.uint64(127)
-    for digit in range(1, digits):
-        index = np.flatnonzero(sizes > digit)
-        at = starts[index] + digit
-        data[at] = (flat[index] >> np.uint64(7 * digit)) & np.uint64(127)
-        data[at - 1] |= 128
+    for digit in range(1, max_digits):
+        indices = np.flatnonzero(sizes > digit)
+        positions = starts[indices] + digit
+        data[positions] = (flat[indices] >> np.uint64(7 * digit)) & np.uint64(127)
+        # The highest bit of a byte says that another byte of the integer follows.
+        data[positions - 1] |= 128
     return data.tobytes(), ends[length - 1 :: length].tolist()
 
 
 def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[bytes]:
+    """Yields the serialised map entry, name and values, of a feature in each record."""
     start = 0
     for end in ends:
         yield _header(name, kind, end - start) + data[start:end]
@@ -391,7 +399,8 @@ def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[byt
 
 @functools.lru_cache(maxsize=1 << 16)
 def _header(name: str, kind: str, size: int) -> bytes:
-    """Returns the bytes before the packed numbers of a feature of `size` bytes."""
+    """Returns the bytes before a feature's packed numbers, which take `size` bytes."""
+    # Each message has a tag and its size before it; the innermost message is first.
     before = b""
     for tag in (_PACKED, _LIST[kind], _VALUE):
         before = tag + _varint(size + len(before)) + before

@@ -25,13 +25,13 @@ class StopFlag:
     """Shows whether a signal has asked to stop.
 
     Attributes:
-        signum: the number of the signal, if one came.
+        signum: the number of the signal; None before a signal arrives.
     """
 
     signum: int | None = None
 
     def stop(self) -> NoReturn:
-        """Raises Stopped, for SIGTERM if another worker got the signal."""
+        """Raises Stopped, with SIGTERM's number if another worker got the signal."""
         raise Stopped(self.signum or signal.SIGTERM)
 
 
@@ -40,7 +40,7 @@ def catch_signals() -> Iterator[StopFlag]:
     """Catches SIGTERM and SIGINT while the block runs; a second one ends the process.
 
     A signal that is ignored stays ignored, as in the background of a shell. Only the
-    main thread can catch signals; in others the flag is never set.
+    main thread can catch signals; in other threads the flag is never set.
     """
     flag = StopFlag()
     handlers = {}
@@ -49,8 +49,8 @@ def catch_signals() -> Iterator[StopFlag]:
 
     def set_flag(number: int, _: object) -> None:
         flag.signum = number
-        for caught in handlers:
-            signal.signal(caught, signal.SIG_DFL)
+        for each_number in handlers:
+            signal.signal(each_number, signal.SIG_DFL)
 
     handlers = {n: old for n, old in handlers.items() if old != signal.SIG_IGN}
     for number in handlers:
@@ -58,5 +58,6 @@ def catch_signals() -> Iterator[StopFlag]:
     try:
         yield flag
     finally:
+        # A handler is None if it was not installed from Python.
         for number, handler in handlers.items():
             signal.signal(number, handler or signal.SIG_DFL)

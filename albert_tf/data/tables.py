@@ -41,13 +41,14 @@ from albert_tf.errors import InputError
 _INVALID_BYTE = re.compile("[\udc80-\udcff]")
 # Replaces a lone carriage return, which the csv module takes for the end of a row.
 _RETURN = "\ud800"
+# A first line for Excel that gives the delimiter.
 _SEP = re.compile(b'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
 # A quoted cell that contains quotes, as pandas, R and Excel write it.
 _QUOTED = re.compile(rb'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
 _SAMPLE_BYTES = 1 << 16
-# First bytes of UTF-16 and gzip files.
+# UTF-16 and gzip files have one of these among their first two bytes.
 _FIRST_BYTES = {*b"\xff\xfe\0\x1f"}
 _DELIMITERS = (",", ";", "\t", "|")
 _CONTEXT_CHARS = 15
@@ -68,8 +69,9 @@ class Column(NamedTuple):
     Attributes:
         name: its name.
         alternative: another name, which some files use.
-        required: whether all tables must have it; otherwise missing values are None.
-        may_be_empty: whether an empty cell is a value; otherwise the row is broken.
+        required: whether all tables must have it; if not, all its values are None in
+            a table without it.
+        may_be_empty: whether an empty cell is valid; if not, its row is broken.
     """
 
     name: str
@@ -80,7 +82,7 @@ class Column(NamedTuple):
     def find(self, names: Collection[str]) -> str | None:
         """Returns the name of the column in a table; None if the table lacks it.
 
-        If no name is equal, one may differ in case or in white space at its ends.
+        If no name is equal, one name may differ in case or in white space at its ends.
         """
         expected = [name for name in (self.name, self.alternative) if name]
         for name in expected:
@@ -95,8 +97,8 @@ class Dialect(NamedTuple):
     """The format of a table.
 
     Attributes:
-        delimiter: the character between cells of a TSV or CSV table; None: by the
-            suffix or the header.
+        delimiter: the character between cells of a TSV or CSV table. None if the suffix
+            or the header decides.
         quoted: whether cells of a TSV table may be in double quotes, too.
         encoding: encoding of a file without a byte order mark.
     """
@@ -123,7 +125,7 @@ class Table(NamedTuple, Generic[Row]):
     blank: int = 0
 
     def notes(self, path: str | Path) -> list[str]:
-        """Returns lines for the log: the skipped rows, and the first reasons."""
+        """Returns lines for the log: numbers of skipped rows, and the first reasons."""
         notes = []
         if self.blank:
             lines = "line" if self.blank == 1 else "lines"
@@ -158,13 +160,15 @@ def read(
         header: names of all columns of a TSV or CSV file that has no header.
         skip_bad_rows: skip broken rows instead of raising.
         dialect: the format of the table.
-        log: gets a line if the header decides the format.
+        log: receives a line if the header decides the format, or if cells keep their
+            quotes.
 
     Raises:
         InputError: the file cannot be read, has an unknown format, lacks a column or
             has it twice, has no (unbroken) row, leaves a quote open, or is JSON with a
-            given header. A row has another number of cells than the header, another
-            encoding, is not JSON, lacks a value, or `make` rejects it.
+            given header. Without `skip_bad_rows`, also: a row has another number of
+            cells than the header, has another encoding, is not JSON, lacks a value, or
+            `make` rejects it.
     """
     reader = _Reader(Path(path), columns, header, dialect, log)
     rows: list[Row] = []
@@ -202,18 +206,18 @@ def lines(
         encoding: encoding of a file without a byte order mark.
 
     Raises:
-        InputError: a line is not of the encoding.
+        InputError: a line is not in the encoding.
     """
     data = iter(data)
-    first = next(data, b"")
+    first_line = next(data, b"")
     if (
         encoding != "utf-8"
-        or b"\r" in first.rstrip(b"\r\n")
-        or _FIRST_BYTES & {*first[:2]}
+        or b"\r" in first_line.rstrip(b"\r\n")
+        or _FIRST_BYTES & {*first_line[:2]}
     ):
-        converted = files.to_utf8(first + b"".join(data), path, encoding)
-        first, data = b"", io.BytesIO(converted)
-    for number, line in enumerate(itertools.chain(filter(None, [first]), data), 1):
+        converted = files.to_utf8(first_line + b"".join(data), path, encoding)
+        first_line, data = b"", io.BytesIO(converted)
+    for number, line in enumerate(itertools.chain(filter(None, [first_line]), data), 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
             yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode()
@@ -226,19 +230,20 @@ def lines(
 
 def _check_not_empty(columns: Sequence[Column], values: list[Value]) -> None:
     for column, value in zip(columns, values, strict=True):
-        empty = isinstance(value, str) and not value.strip()
-        if empty and not column.may_be_empty:
+        is_empty = isinstance(value, str) and not value.strip()
+        if is_empty and not column.may_be_empty:
             raise RowError(f"nothing in column {column.name!r}")
 
 
 def _check_bytes(text: str) -> None:
-    if not text.isascii() and (wrong := _INVALID_BYTE.search(text)):
-        begin = max(0, wrong.start() - _CONTEXT_CHARS)
-        part = text[begin : wrong.end() + _CONTEXT_CHARS]
+    """Raises RowError if the text, decoded with "surrogateescape", was not UTF-8."""
+    if not text.isascii() and (match := _INVALID_BYTE.search(text)):
+        begin = max(0, match.start() - _CONTEXT_CHARS)
+        part = text[begin : match.end() + _CONTEXT_CHARS]
         raise RowError(f"bytes of another encoding in {part!r}{files.OTHER_ENCODING}")
 
 
-# The number of a line, and its values, None for a blank line, or the error of a row.
+# Pairs of the number of a line and its values, None (a blank line) or a `RowError`.
 _NumberedRows = Iterator[tuple[Any, Any]]
 
 
@@ -269,41 +274,44 @@ class _Reader(NamedTuple):
                 text = data.decode(errors="surrogateescape")
                 yield from _from_json(text, self.path, self.columns)
             else:
-                default = "," if suffix == ".csv" else "\t"
-                yield from self._from_text(data, default)
+                delimiter = "," if suffix == ".csv" else "\t"
+                yield from self._from_text(data, delimiter)
         except csv.Error as error:
             raise InputError(f"{self.path}: {error}") from error
 
     def _from_text(self, data: bytes, default: str) -> _NumberedRows:
-        """Yields the rows of a TSV or CSV table."""
-        quoted = self.dialect.quoted or default == ","
-        delimiter, skipped = self.dialect.delimiter or default, 0
-        if quoted and (line := _SEP.match(data)):  # Excel's
-            delimiter, skipped, data = line[1].decode(), 1, data[line.end() :]
-        stripped = (line.rstrip(b"\r\n") for line in io.BytesIO(data))
-        first = next(filter(None, stripped), b"").decode(errors="surrogateescape")
-        if self.header is None and "\r" in first:
+        """Yields the rows of a TSV or CSV table, whose suffix implies `default`."""
+        is_quoted = self.dialect.quoted or default == ","
+        delimiter, skipped_lines = self.dialect.delimiter or default, 0
+        if is_quoted and (match := _SEP.match(data)):
+            delimiter, skipped_lines, data = match[1].decode(), 1, data[match.end() :]
+        texts = (line.rstrip(b"\r\n") for line in io.BytesIO(data))
+        first_line = next(filter(None, texts), b"").decode(errors="surrogateescape")
+        if self.header is None and "\r" in first_line:
             raise csv.Error("lines end with \\r alone; expected \\n or \\r\\n")
         if self.header is None and self.dialect.delimiter is None:
-            delimiter = _delimiter(first, self.columns, delimiter)
+            delimiter = _find_delimiter(first_line, self.columns, delimiter)
             if delimiter != default:
                 self.log(
                     f"{self.path}: cells between {delimiter!r}, as its first line has "
                     f"them"
                 )
-                quoted = quoted or default == "\t"
-        if not quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
+                # The file is a CSV table in spite of its suffix.
+                is_quoted = is_quoted or default == "\t"
+        if not is_quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
             self.log(
                 f"{self.path}: quotes around cells are read as characters; --quoted "
                 f"takes them away"
             )
         rows = _split_unquoted(data, delimiter)
-        if quoted:
-            rows = _split_quoted(data, delimiter, f"{delimiter} " in first)
-        rows = ((number + skipped, cells) for number, cells in rows)
-        yield from self._from_cells(rows, not quoted)
+        if is_quoted:
+            # A space after a delimiter of the first line is no part of a cell.
+            rows = _split_quoted(data, delimiter, f"{delimiter} " in first_line)
+        rows = ((number + skipped_lines, cells) for number, cells in rows)
+        yield from self._from_cells(rows, not is_quoted)
 
-    def _from_cells(self, rows: _NumberedRows, unquoted: bool) -> _NumberedRows:
+    def _from_cells(self, rows: _NumberedRows, is_unquoted: bool) -> _NumberedRows:
+        """Yields the values of `columns` in each row, after the row with the header."""
         header = self.header
         if header is None:
             for line, cells in rows:
@@ -318,7 +326,8 @@ class _Reader(NamedTuple):
         indices = [_find_index(self.path, column, header) for column in self.columns]
         width = len(header)
         for line, cells in rows:
-            if cells is None and unquoted and width == 1:
+            # In an unquoted table of one column, an empty line is an empty text.
+            if cells is None and is_unquoted and width == 1:
                 cells = [""]
             if cells is None or isinstance(cells, RowError):
                 yield line, cells
@@ -329,11 +338,11 @@ class _Reader(NamedTuple):
                 yield line, [None if i is None else cells[i] for i in indices]
 
 
-def _delimiter(first: str, columns: Sequence[Column], default: str) -> str:
+def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str:
     """Returns the only delimiter that finds all columns in a header, or the default."""
     matches = []
     for delimiter in dict.fromkeys((default, *_DELIMITERS)):
-        names = next(csv.reader([first], delimiter=delimiter), [])
+        names = next(csv.reader([header], delimiter=delimiter), [])
         if all(column.find(names) for column in columns if column.required):
             matches.append(delimiter)
     return matches[0] if len(matches) == 1 else default
@@ -347,6 +356,7 @@ def _split_unquoted(data: bytes, delimiter: str) -> _NumberedRows:
             yield number, line.decode().split(delimiter) if line else None
         except UnicodeDecodeError:
             try:
+                # This raises always, since the line is not UTF-8.
                 _check_bytes(line.decode(errors="surrogateescape"))
             except RowError as problem:
                 yield number, problem
@@ -355,7 +365,7 @@ def _split_unquoted(data: bytes, delimiter: str) -> _NumberedRows:
 def _split_quoted(data: bytes, delimiter: str, skip_space: bool) -> _NumberedRows:
     csv.field_size_limit(sys.maxsize)
     text = data.decode(errors="surrogateescape")
-    text, returns = re.subn("\r(?!\n|\\Z)", _RETURN, text)
+    text, return_count = re.subn("\r(?!\n|\\Z)", _RETURN, text)
     reader = csv.reader(
         io.StringIO(text, newline="\n"),
         delimiter=delimiter,
@@ -366,7 +376,7 @@ def _split_quoted(data: bytes, delimiter: str, skip_space: bool) -> _NumberedRow
         begin = reader.line_num + 1
         try:
             cells: Any = next(reader) or None
-            if cells and returns:
+            if cells and return_count:
                 cells = [cell.replace(_RETURN, "\r") for cell in cells]
             for cell in cells or ():
                 _check_bytes(cell)
@@ -420,14 +430,15 @@ def _get_value(row: dict[str, Any], column: Column) -> Value:
         raise RowError(f"no key {column.name!r}; its keys are {_join_names(row)}")
     value = row[name]
     if isinstance(value, list):
-        return tuple(_text_of(name, item) for item in value)
-    return _text_of(name, value)
+        return tuple(_to_text(name, item) for item in value)
+    return _to_text(name, value)
 
 
-def _text_of(name: str, value: Any) -> str:
+def _to_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         _check_bytes(value)
         return value
+    # Only NaN differs from itself.
     if value is None or value != value or isinstance(value, (dict, list)):
         raise RowError(
             f"{errors.quote(value)} under {name!r}; expected text or a number"
