@@ -11,9 +11,9 @@ In reading order:
     pretraining Pretrainer
     pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 
-Everything calls `train` and `serve`: `fit` does the same as the scripts, and `predict`
-as `predict.py`. As in these, TensorFlow's own log lines are off unless
-TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
+The classes call the packages `train` and `serve`: `fit` does the same as the scripts,
+and `predict` the same as `predict.py`. As in the scripts, TensorFlow's own log lines
+are off unless TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
 """
 
 import os

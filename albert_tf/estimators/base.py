@@ -51,7 +51,8 @@ _TRAINING_ONLY = (
     *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
     *("wandb", "mlflow"),
 )
-# Attributes that `fit` sets.
+# Attributes that `fit` sets. `_fitted` has its settings, and `_temporary` says whether
+# the folder of the run is temporary.
 _FITTED_ATTRIBUTES = ("folder_", "metrics_", "members_", "_fitted", "_temporary")
 
 
@@ -84,9 +85,9 @@ class Model(BaseEstimator, abc.ABC):
         Raises:
             InputError: there are no weights, or no such setting.
         """
-        opened = cls(model, **settings)
-        _ = ModelFolder(model).source
-        return opened
+        estimator = cls(model, **settings)
+        _ = ModelFolder(model).source  # raises an error if there are no weights
+        return estimator
 
     @classmethod
     @abc.abstractmethod
@@ -94,11 +95,11 @@ class Model(BaseEstimator, abc.ABC):
         """Lists the settings that the class takes."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Returns the settings, as scikit-learn asks for them."""
+        """Returns `model` and the settings, for scikit-learn."""
         return {"model": self.model, **self._settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Changes settings, as scikit-learn does; another `model` has to be fitted.
+        """Changes settings, for scikit-learn; a new `model` discards results of `fit`.
 
         Raises:
             InputError: there is no such setting.
@@ -116,24 +117,30 @@ class Model(BaseEstimator, abc.ABC):
         self._check_names(settings, self.setting_names(), "setting")
 
     def _check_names(self, given: Iterable[str], names: Sequence[str], what: str):
-        """Checks that all names are known."""
+        """Raises InputError for a given name that is none of `names`.
+
+        Args:
+            given: names from the user.
+            names: all valid names.
+            what: the kind of the names, for the message.
+        """
         for name in given:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                matches = difflib.get_close_matches(name, names, 1)
                 hint = f"expected one of {', '.join(names)}"
                 raise InputError(
                     f"{type(self).__name__}: no {what} {name!r}; "
-                    f"{f'did you mean {near[0]}?' if near else hint}"
+                    f"{f'did you mean {matches[0]}?' if matches else hint}"
                 )
 
-    def _predictor(
+    def _load_predictor(
         self, path: str | Path | Sequence[str], options: Mapping[str, Any]
     ) -> Any:
-        """Opens a model for raw text, and caches it by its options."""
-        known = [field.name for field in flags.fields(AnswerSettings)]
-        self._check_names(options, known, "option")
-        named = [field.name for field in flags.fields(ModelFileSettings)]
-        given = {name: self._settings.get(name) for name in named}
+        """Opens a model for raw text, and caches it by its path and options."""
+        option_names = [field.name for field in flags.fields(AnswerSettings)]
+        self._check_names(options, option_names, "option")
+        file_names = [field.name for field in flags.fields(ModelFileSettings)]
+        file_values = {name: self._settings.get(name) for name in file_names}
         key = (str(path), repr(sorted(options.items())))
         if key not in self._predictors:
             with _preserve_global_state("float32"):
@@ -142,7 +149,7 @@ class Model(BaseEstimator, abc.ABC):
                 self._predictors[key] = load(
                     path,
                     _build_settings(AnswerSettings, options),
-                    files=_build_settings(ModelFileSettings, given),
+                    files=_build_settings(ModelFileSettings, file_values),
                 )
         return self._predictors[key]
 
@@ -162,32 +169,37 @@ class Model(BaseEstimator, abc.ABC):
 
 @contextlib.contextmanager
 def _preserve_global_state(policy: str | None = None) -> Iterator[None]:
-    """Restores the state of random numbers and of Keras after the block."""
-    before = keras.config.dtype_policy()
-    numbers, arrays = random.getstate(), np.random.get_state()
+    """Restores the state of random numbers and of Keras after the block.
+
+    Args:
+        policy: Keras's global dtype policy in the block; None leaves it unchanged.
+    """
+    old_policy = keras.config.dtype_policy()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     if policy:
         keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(before)
-        random.setstate(numbers)
-        np.random.set_state(arrays)
+        keras.config.set_dtype_policy(old_policy)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
-def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
-    """Builds settings from values of a user.
+def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
+    """Builds settings from a user's values; other values are ignored.
 
     Raises:
         InputError: a value has another type than its field.
     """
-    hints, converted = typing.get_type_hints(settings), {}
-    for field in dataclasses.fields(settings):
+    hints, converted = typing.get_type_hints(settings_class), {}
+    for field in dataclasses.fields(settings_class):
         if field.name not in values:
             continue
         value = rows.to_json_value(values[field.name])
+        # Bring a dict, and one text for a list, into the form of the flags.
         if isinstance(value, dict):
-            value = [f"{key}={each}" for key, each in value.items()]
+            value = [f"{key}={item}" for key, item in value.items()]
         elif isinstance(value, str) and typing.get_origin(hints[field.name]) is tuple:
             value = [value]
         if value is not None and not matches_type(value, hints[field.name]):
@@ -196,7 +208,7 @@ def _build_settings(settings: type, values: Mapping[str, Any]) -> Any:
                 f"{type_name(hints[field.name])}"
             )
         converted[field.name] = tuple(value) if isinstance(value, list) else value
-    return settings(**converted)
+    return settings_class(**converted)
 
 
 class _Warnings(io.TextIOBase):
@@ -216,12 +228,12 @@ class Trained(Model):
 
     Attributes:
         folder_: folder of the run, after `fit`.
-        metrics_: metrics of the best evaluation; without one, of the last steps.
+        metrics_: metrics of the best evaluation; without evaluation, of the last steps.
         history_: the lines of `metrics.jsonl`, a dict each.
     """
 
     run_settings: ClassVar[type[TrainingSettings]]
-    # Short names of settings, and their flags.
+    # Short names of settings, with the names of their flags.
     aliases: ClassVar[Mapping[str, str]] = {"batch_size": "train_batch_size"}
     # Flags that are no settings: the methods set them.
     reserved: ClassVar[frozenset[str]] = frozenset()
@@ -242,12 +254,12 @@ class Trained(Model):
             return plain_fit(self, *values, **settings)
 
         groups = cls._settings_classes()
-        given = {field.name: field.default for g in groups for field in flags.fields(g)}
-        given |= {**cls.extra_settings, **cls.defaults}
+        default_of = {f.name: f.default for g in groups for f in flags.fields(g)}
+        default_of |= {**cls.extra_settings, **cls.defaults}
         signature = inspect.signature(plain_fit)
         parameters = [p for p in signature.parameters.values() if p.name != "settings"]
         for name in cls.setting_names():
-            default = given.get(cls.aliases.get(name, name))
+            default = default_of.get(cls.aliases.get(name, name))
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter(name, kind, default=default))
         vars(fit)["__signature__"] = signature.replace(parameters=parameters)
@@ -256,7 +268,7 @@ class Trained(Model):
     @classmethod
     @abc.abstractmethod
     def _settings_classes(cls) -> tuple[type, ...]:
-        """Returns the settings classes of its script."""
+        """Returns the classes of the script's settings."""
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -277,7 +289,7 @@ class Trained(Model):
         return list(curves.entries(self.folder / "metrics.jsonl"))
 
     def _to_flags(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns settings by the names of their flags.
+        """Returns the values of settings under the names of their flags.
 
         Raises:
             InputError: a flag is given under two names.
@@ -290,11 +302,19 @@ class Trained(Model):
     def _run(self, train: Callable, given: Mapping[str, Any], verbose: bool) -> Any:
         """Builds the script's settings, and runs `train` with them and a log.
 
+        Args:
+            train: the function that trains.
+            given: values of flags, by name.
+            verbose: whether to log progress, not only warnings.
+
         Returns:
             The result of `train`, the metrics.
+
+        Raises:
+            InputError: several workers should train, or see `_build_settings`.
         """
-        several = given.get("distribution") == "multi_worker"
-        if several or "TF_CONFIG" in os.environ:
+        has_workers = given.get("distribution") == "multi_worker"
+        if has_workers or "TF_CONFIG" in os.environ:
             raise InputError(
                 f"{type(self).__name__}: runs in one process; use the script "
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
@@ -307,7 +327,8 @@ class Trained(Model):
             with _preserve_global_state():
                 metrics = train(*settings, log)
         except Stopped as stop:
-            if stop.signal is signal.SIGINT:  # a notebook or a shell goes on
+            # A notebook or a shell goes on after a KeyboardInterrupt.
+            if stop.signal is signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise
         if isinstance(log, notebooks.Progress):
@@ -324,18 +345,19 @@ class FineTuned(Trained):
     """
 
     family: ClassVar[type[FineTuningTask]]
-    # Task types that it opens; empty: all of the family.
+    # Task types of the models that it opens; if empty, all types of the family.
     task_types: ClassVar[tuple[str, ...]] = ()
-    # The columns of a table, labels last; and the flags of its splits.
+    # The columns of a table; the last one has the labels.
     columns: ClassVar[tuple[str, ...]]
+    # The flags for the files of train, dev and test.
     files: ClassVar[Mapping[str, str]] = FILES
-    # The suffix of files for rows.
+    # The suffix of the files to which rows are written.
     suffix: ClassVar[str] = ".jsonl"
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
-    # The folders of an ensemble.
+    # The folders of the models of an ensemble; empty for one model.
     members_: tuple[str, ...] = ()
-    # Settings that `task.json` stores, and their keys.
+    # Settings that `task.json` stores, with their keys in it.
     saved_settings: ClassVar[Mapping[str, str]] = {}
     aliases = types.MappingProxyType(
         {**Trained.aliases, "epochs": "num_train_epochs", "classes": "labels"}
@@ -361,28 +383,30 @@ class FineTuned(Trained):
         """Opens a fine-tuned model, or an ensemble of several.
 
         Args:
-            folder: folder of `save` or of a run; a list of them or of patterns, such as
-                "runs/mrpc/run-*", answers with the mean of the models, of which one is
-                in memory at a time. `sklearn.base.clone` copies only the first.
+            folder: folder of `save` or of a run. A list of folders or of patterns, such
+                as "runs/mrpc/run-*", is an ensemble: it answers with the mean of its
+                models, of which one is in memory at a time. `sklearn.base.clone` copies
+                only its first model.
             **settings: see the class.
 
         Raises:
-            InputError: there is no such model, or several do not fit together.
+            InputError: there is no such model, or the models of an ensemble do not fit
+                together.
         """
         if isinstance(folder, str | Path):
             members = [str(folder)]
         else:
             members = metadata.find_members(list(map(str, folder)), "load")
         model = cls.from_pretrained(members[0], **settings)
-        _ = model.folder
+        _ = model.folder  # raises an error if the model is not fine-tuned
         if len(members) > 1:
             model.members_ = tuple(members)
         return model
 
     @classmethod
     def _settings_classes(cls) -> tuple[type, ...]:
-        run = (cls.run_settings, ModelSettings, DistributionSettings)
-        return cls.family.settings_class, *run
+        run_classes = (cls.run_settings, ModelSettings, DistributionSettings)
+        return cls.family.settings_class, *run_classes
 
     def fit(
         self,
@@ -399,16 +423,17 @@ class FineTuned(Trained):
         Args:
             train: the training data, see the class.
             labels: the labels of `train`, if it has none.
-            validation: the evaluation data, in the same form, or a tuple of it and its
-                labels; the best weights are kept.
-            output_dir: folder of the run, which a second call resumes. Default: a
+            validation: the evaluation data in the form of `train`, or a tuple of that
+                data and its labels. With it, the weights of the best evaluation are
+                kept.
+            output_dir: folder of the run, which a second call resumes. The default is a
                 temporary folder, removed with the estimator.
             verbose: whether to log progress, not only warnings. A notebook shows a
                 table and curves.
             **settings: for this call, see the class.
 
         Raises:
-            InputError: data, settings and model do not fit; see the script.
+            InputError: data, settings and model do not fit together; see the script.
         """
         self._check(settings)
         values = {**self._settings, **settings}
@@ -422,7 +447,7 @@ class FineTuned(Trained):
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
-            flag_values = self._flags(values, splits, folder)
+            flag_values = self._build_flags(values, splits, folder)
             self.metrics_ = self._fine_tune(flag_values, verbose)
         self.folder_, self.members_ = folder, ()
         self.metrics_.pop("step", None)
@@ -447,7 +472,7 @@ class FineTuned(Trained):
         values = {**self._values, **settings}
         splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            flag_values = self._flags(values, splits, Path(folder))
+            flag_values = self._build_flags(values, splits, Path(folder))
             flag_values["ensemble"] = self.members_ or None
             return self._fine_tune(flag_values, verbose=False)
 
@@ -465,19 +490,21 @@ class FineTuned(Trained):
 
     def predictor(self, **options: Any) -> Predictor | Ensemble:
         """Opens the model for raw texts; for the options see `AnswerSettings`."""
-        return self._predictor(self.members_ or self.folder, options)
+        return self._load_predictor(self.members_ or self.folder, options)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model to a folder that `load` and the scripts open.
 
         Args:
-            folder: gets a TF1 checkpoint with the released names, the configuration,
-                the vocabulary and `task.json`. An earlier `save` is replaced.
+            folder: receives a TF1 checkpoint with the released names of variables, the
+                configuration, the vocabulary and `task.json`. An earlier `save` is
+                replaced.
 
         Raises:
             InputError: the folder cannot be written, or holds a run or other weights.
         """
         folder = Path(folder)
+        # Runs have `task.json`, too.
         is_saved = (folder / metadata.TASK).exists() and not (
             (folder / run_file.NAME).exists()
         )
@@ -486,7 +513,7 @@ class FineTuned(Trained):
                 f"{folder}: has a run or other weights; use another folder"
             )
         self._check_is_one()
-        predictor = self._predictor(self.folder, {})
+        predictor = self._load_predictor(self.folder, {})
         metadata.write(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
 
@@ -513,7 +540,7 @@ class FineTuned(Trained):
         self._check_is_one()
         path = Path(path)
         if format == "saved_model":
-            self._predictor(self.folder, {}).export(path)
+            self._load_predictor(self.folder, {}).export(path)
             return path
         if format == "keras" and path.suffix != ".keras":
             path = path / "albert_model.keras"
@@ -535,7 +562,7 @@ class FineTuned(Trained):
         """The folder of the fine-tuned model.
 
         Raises:
-            InputError: it is not fine-tuned, or for another task.
+            InputError: the model is not fine-tuned, or is fine-tuned for another task.
         """
         folder = getattr(self, "folder_", self.model)
         kind = None if folder is None else ModelFolder(folder).task.get("kind")
@@ -549,7 +576,8 @@ class FineTuned(Trained):
         return Path(folder)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether it can predict; downloads nothing."""
+        """Whether the estimator can predict; the check downloads nothing."""
+        # A released name is a pretrained model, which `folder` would download.
         if not hasattr(self, "folder_") and released.is_name(self.model or ""):
             return False
         try:
@@ -559,17 +587,17 @@ class FineTuned(Trained):
 
     @property
     def _values(self) -> dict[str, Any]:
-        """The settings, including the settings of `fit` and of `task.json`."""
+        """The settings of `task.json`, the constructor and `fit`; the last one wins."""
         task = ModelFolder(self.folder).task
         saved = {
             k: task[key] for k, key in self.saved_settings.items() if task.get(key)
         }
         return {**saved, **self._settings, **getattr(self, "_fitted", {})}
 
-    def _flags(
+    def _build_flags(
         self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
     ) -> dict[str, Any]:
-        """Returns the flags of a run, by name.
+        """Returns the values of the flags of a run, by name.
 
         Args:
             values: settings.
@@ -579,9 +607,10 @@ class FineTuned(Trained):
         ignored = {*self.extra_settings, *(() if "train" in splits else _TRAINING_ONLY)}
         result = self._to_flags({k: v for k, v in values.items() if k not in ignored})
         fields = {field.name: field for field in flags.fields(self.run_settings)}
+        # The user's value of a flag prevents the defaults that exclude that flag.
         for name, value in self.defaults.items():
-            others = fields[name].metadata.get("excludes", ())
-            if not any(result.get(other) is not None for other in others):
+            excluded = fields[name].metadata.get("excludes", ())
+            if not any(result.get(other) is not None for other in excluded):
                 result.setdefault(name, value)
         if splits.keys() != {"train", "dev"}:
             result.pop("eval_every_epochs", None)
@@ -596,39 +625,40 @@ class FineTuned(Trained):
         result["init_checkpoint"] = None if start is None else str(start)
         return {**result, "output_dir": str(folder)}
 
-    def _examples(self, path: str | Path) -> Any:
-        """Reads a file to predict, as the script does."""
-        given = self._flags(self._values, {"test": (path, None)}, self.folder)
+    def _read_examples(self, path: str | Path) -> Any:
+        """Reads the examples of a file to predict, as the script does."""
+        values = self._build_flags(self._values, {"test": (path, None)}, self.folder)
         task, run = (
-            _build_settings(group, given) for group in self._settings_classes()[:2]
+            _build_settings(group, values) for group in self._settings_classes()[:2]
         )
         stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
         return splits["test"][0].examples
 
     def _fine_tune(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
-        """Runs the script with these flags; returns the metrics."""
+        """Runs the script with the given values of flags; returns the metrics."""
         try:
             train = functools.partial(ensembles.run, self.family)
             return self._run(train, given, verbose)
-        except InputError as mistake:  # names our file; the user only knows the row
+        except InputError as mistake:
+            # The message names the file of `_write_rows`; the user only knows the row.
             folder = re.escape(given["output_dir"])
-            file = rf"{folder}.(train|dev)_rows\{self.suffix}"
-            text = re.sub(rf"{file}:(\d+)", r"\1, row \2", str(mistake))
-            mistake.args = (re.sub(file, r"\1", text),)
+            pattern = rf"{folder}.(train|dev)_rows\{self.suffix}"
+            text = re.sub(rf"{pattern}:(\d+)", r"\1, row \2", str(mistake))
+            mistake.args = (re.sub(pattern, r"\1", text),)
             raise
 
     def _prepare_split(
         self, split: str, data: Any, labels: Any, values: Mapping, folder: Path
     ) -> dict[str, Any]:
-        """Returns the flags of a split; writes its rows to a file if they are none.
+        """Returns the flags of a split; writes data that is no file to a file.
 
         Args:
             split: "train", "dev" or "test".
             data: the user's data.
-            labels: the user's labels.
-            values: settings of the class.
-            folder: the folder for files.
+            labels: the user's labels, or None.
+            values: the user's settings and the defaults of `extra_settings`.
+            folder: the folder for the file.
         """
         if labels is not None or not rows.is_path(data):
             columns, lists = self._columns(values)
@@ -637,19 +667,19 @@ class FineTuned(Trained):
         return {self.files[split]: str(data)}
 
     def _columns(self, values: Mapping) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the columns of a table, and the columns of lists."""
+        """Returns the columns of a table, and the columns whose values are lists."""
         return self.columns, self.lists
 
     def _write_rows(self, table: list[rows.Row], split: str, folder: Path) -> str:
         """Writes rows in the format of the task; returns the file's name.
 
         Raises:
-            InputError: it cannot be written, or the folder's run has other rows.
+            InputError: the file cannot be written, or the folder's run has other rows.
         """
         path = folder / f"{split}_rows{self.suffix}"
         content = self._format_rows(table, split).encode("utf-8", "surrogatepass")
-        begun = split == "train" and path.is_file() and checkpoints.steps(folder)
-        if begun and path.read_bytes() != content:
+        has_begun = split == "train" and path.is_file() and checkpoints.steps(folder)
+        if has_begun and path.read_bytes() != content:
             raise InputError(
                 f"{path}: the run has other rows than those given now; use the "
                 f"same, or another output_dir"
@@ -665,14 +695,15 @@ class FineTuned(Trained):
         return rows.to_json_lines(table, split)
 
     def _rows(self, data: Any) -> list[dict[str, Any]]:
-        """Returns rows for `Predictor`."""
+        """Returns the rows of a file or table in the form that `Predictor` takes."""
         if rows.is_file(data):
-            return self._to_rows(self._examples(data))
+            return self._to_rows(self._read_examples(data))
         return self._read(data)
 
     @abc.abstractmethod
     def _to_rows(self, examples: Any) -> list[dict[str, Any]]:
-        """Returns the rows of a file."""
+        """Returns the examples of a file as rows for `Predictor`."""
 
     def _read(self, data: Any) -> list[dict[str, Any]]:
+        """Returns the rows of a table without the column of labels."""
         return rows.read(data, self.columns[:-1], "the rows", self.lists)

@@ -29,34 +29,34 @@ class Pretrained(Model):
     @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings of the task."""
-        files = [field.name for field in flags.fields(ModelFileSettings)]
-        return [*cls._options(), *files]
+        file_names = [field.name for field in flags.fields(ModelFileSettings)]
+        return [*cls._option_names(), *file_names]
 
     @classmethod
-    def _options(cls) -> tuple[str, ...]:
+    def _option_names(cls) -> tuple[str, ...]:
         options = registry.pipeline(cls.task_type).options
         return ("max_seq_length", "batch_size", "runtime", *options)
 
     def __call__(self, data: Any) -> list[dict[str, Any]]:
-        """Answers rows as `predict.py` does, a dict for each.
+        """Answers rows as `predict.py` does, a dict for each row.
 
         Args:
             data: texts, or a table with the columns of `predictor().fields`; or the
                 path of a file as `predict.py` reads it.
 
         Raises:
-            InputError: the model has no head for it, or see `Predictor`.
+            InputError: the model has no head for the task, or see `Predictor`.
         """
         predictor = self.predictor()
         fields = predictor.fields
         if rows.is_file(data):
             config = PredictSettings(model=str(self.model), input_file=str(data))
             lines = text_rows.read(config, (), fields, sys.stderr)
-            records = [text_rows.check(*line, fields) for line in lines]
+            inputs = [text_rows.check(*line, fields) for line in lines]
         else:
             data = [data] if isinstance(data, str) else data
-            records = rows.read(data, tuple(fields), "texts")
-        return list(predictor(records))
+            inputs = rows.read(data, tuple(fields), "texts")
+        return list(predictor(inputs))
 
     def predictor(self) -> Predictor:
         """Opens the model for raw texts."""
@@ -64,8 +64,8 @@ class Pretrained(Model):
             raise InputError(
                 f"{type(self).__name__}: no model; pass a folder or a name"
             )
-        given = {k: v for k, v in self._settings.items() if k in self._options()}
-        return self._predictor(self.model, {"task": self.task_type, **given})
+        given = {k: v for k, v in self._settings.items() if k in self._option_names()}
+        return self._load_predictor(self.model, {"task": self.task_type, **given})
 
 
 class FillMask(Pretrained):
@@ -87,7 +87,7 @@ class Scorer(Pretrained):
     task_type = "score"
 
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
-        """Returns the score of each text, float [n], or its mean over the tokens."""
+        """Returns the score of each text, float [n]; with `per_token`, per token."""
         key = "per_token" if per_token else "score"
         return np.array([answer[key] for answer in self(texts)])
 

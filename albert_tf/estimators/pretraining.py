@@ -57,8 +57,8 @@ class Pretrainer(Trained):
         """Continues from weights.
 
         Args:
-            model: a released name, or a folder with `albert_config.json`, such as that
-                of a run.
+            model: a released name, or a folder with `albert_config.json`, such as the
+                folder of a run.
             **settings: see the class.
 
         Raises:
@@ -88,7 +88,7 @@ class Pretrainer(Trained):
             **settings: for this call, see the class.
 
         Raises:
-            InputError: records, settings and model do not fit; see the script.
+            InputError: records, settings and model do not fit together; see the script.
         """
         given: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
         if validation is not None:
@@ -99,7 +99,7 @@ class Pretrainer(Trained):
         return self
 
     def evaluate(self, records: Paths, **settings: Any) -> dict[str, float]:
-        """Returns the metrics of the best checkpoint on some records.
+        """Returns the metrics of the run's best checkpoint on other records.
 
         Args:
             records: TFRecord files or patterns.
@@ -118,7 +118,7 @@ class Pretrainer(Trained):
         """The folder of the run, or the weights to start from.
 
         Raises:
-            InputError: there are none.
+            InputError: there is neither a run nor an `init_checkpoint`.
         """
         folder = getattr(self, "folder_", self._settings.get("init_checkpoint"))
         if folder is None:
@@ -128,7 +128,7 @@ class Pretrainer(Trained):
     def _pretrain(
         self, settings: Mapping[str, Any], given: Mapping[str, Any], verbose: bool
     ) -> dict[str, float]:
-        """Runs the script with settings of the user and given flags."""
+        """Runs the script with the user's settings; the flags `given` override them."""
         self._check(settings)
         values = self._to_flags({**self._settings, **settings})
         flags = {"albert_config_file": self.model, **values, **given}

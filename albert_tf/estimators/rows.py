@@ -1,4 +1,4 @@
-"""Converts tables of any form to rows, and rows to files of the tasks."""
+"""Converts tables of any form to rows, and rows to the text of JSON lines."""
 
 import json
 import math
@@ -48,7 +48,8 @@ def read(
             from 0 are taken in their order.
         name: the name of the data, for messages.
         lists: the columns whose values are lists, which may be missing.
-        alternatives: other columns to read if the first row lacks `columns`.
+        alternatives: other lists of columns; if the first row lacks `columns`, the
+            first list that it has is read.
         labels: the values of the last column, if the data lacks it.
 
     Raises:
@@ -62,12 +63,12 @@ def read(
     if labels is not None:
         *columns, label = columns
         lists = [column for column in lists if column != label]
-        alternatives = [each[:-1] for each in alternatives]
+        alternatives = [names[:-1] for names in alternatives]
     choices: Sequence[Sequence[str]] = (columns, *alternatives)
     rows = []
-    for number, given in enumerate(_records(data, columns, name, lists), 1):
-        row = _row(given, choices, f"{name}, row {number}", lists)
-        choices = [tuple(row)]
+    for number, item in enumerate(_iter_rows(data, columns, name, lists), 1):
+        row = _convert_row(item, choices, f"{name}, row {number}", lists)
+        choices = [tuple(row)]  # the first row decides for all rows
         rows.append(row)
     if not rows:
         raise InputError(f"{name}: no row; expected one or more")
@@ -79,7 +80,7 @@ def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list
 
     Args:
         rows: the result of `read`.
-        column: its name.
+        column: the name of the new column.
         values: a list, an array or a table. A table with several columns gives a list
             for each row.
         name: the name of the data, for messages.
@@ -88,7 +89,7 @@ def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list
         InputError: there are not as many values as rows.
     """
     if len(getattr(values, "shape", ())) == 2:
-        table = [_cells(row) for row in _records(values, (), name, ())]
+        table = [_to_cells(row) for row in _iter_rows(values, (), name, ())]
         values = [row[0] if len(row) == 1 else row for row in table]
     values = [to_json_value(value) for value in values]
     if len(values) != len(rows):
@@ -118,25 +119,26 @@ def to_json_lines(rows: Iterable[Row], name: str) -> str:
     return "".join(lines)
 
 
-def _records(
+def _iter_rows(
     data: Any, columns: Sequence[str], name: str, lists: Sequence[str]
 ) -> Iterable[Any]:
-    """Returns the rows of a table; rows with column names are dicts."""
+    """Returns the rows of a table as they are; rows with column names are dicts."""
     if hasattr(data, "to_dicts"):  # polars
         return data.to_dicts()
     if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
         return data.to_dict("records")
-    if hasattr(data, "element_spec"):
+    if hasattr(data, "element_spec"):  # tf.data
         return _iter_dataset(data, columns, lists)
     if not isinstance(data, Mapping):
         return data
-    one = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
-    if any(one):
+    # A dict with a text or a single value is one row; other dicts have columns.
+    is_cell = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
+    if any(is_cell):
         return [data]
     import pandas  # takes a second, and few tables are dicts of columns
 
     try:
-        table = pandas.DataFrame({name: [*each] for name, each in data.items()})
+        table = pandas.DataFrame({name: [*cells] for name, cells in data.items()})
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
     return table.to_dict("records")
@@ -149,33 +151,47 @@ def _iter_dataset(
     specs = data.element_spec
     if isinstance(specs, Mapping):
         specs = {name: specs[name] for name in columns if name in specs}
+    # Without a batch axis, a value has rank 0, or rank 1 if it is a list.
     ranks = (spec.shape.rank for spec in keras.tree.flatten(specs))
     is_batched = max(ranks, default=0) > bool(lists)
     return (data.unbatch() if is_batched else data).as_numpy_iterator()
 
 
-def _cells(row: Any) -> Any:
+def _to_cells(row: Any) -> Any:
+    """Returns the cells of a row; a single value is one cell."""
     if isinstance(row, Mapping):
         return list(row.values())
     return row if isinstance(row, (tuple, list, np.ndarray)) else (row,)
 
 
-def _row(
-    given: Any, choices: Sequence[Sequence[str]], location: str, lists: Sequence[str]
+def _convert_row(
+    item: Any, choices: Sequence[Sequence[str]], location: str, lists: Sequence[str]
 ) -> Row:
-    """Returns the columns of a row."""
+    """Returns an item of `_iter_rows` as a row with the first choice of columns it has.
+
+    Args:
+        item: a dict, a sequence of cells or a single value.
+        choices: lists of columns.
+        location: the location of the item, for messages.
+        lists: the columns whose values are lists, which may be missing.
+
+    Raises:
+        InputError: the item has no such columns, or a value is missing.
+    """
     columns = choices[0]
+    # If the only column has lists, a list is its value and not a sequence of cells.
     is_value = len(columns) == 1 and columns[0] in lists
-    is_value = is_value and not isinstance(given, (tuple, Mapping))
-    cells = (given,) if is_value else _cells(given)
-    named = given if isinstance(given, Mapping) else dict(enumerate(cells))
-    row = {str(name): cell for name, cell in named.items()}
-    chosen = next((each for each in choices if row.keys() >= {*each}), None)
+    is_value = is_value and not isinstance(item, (tuple, Mapping))
+    cells = (item,) if is_value else _to_cells(item)
+    cell_of = item if isinstance(item, Mapping) else dict(enumerate(cells))
+    row = {str(name): cell for name, cell in cell_of.items()}
+    chosen = next((names for names in choices if row.keys() >= {*names}), None)
+    # Columns that are numbered from 0 have no names, so their order decides.
     if chosen is None and [*row] == [str(n) for n in range(len(row))]:
-        chosen = next((each for each in choices if len(each) == len(row)), None)
+        chosen = next((names for names in choices if len(names) == len(row)), None)
         if chosen is None:
             raise InputError(
-                f"{location}: {errors.quote(given)}; expected {len(columns)} values "
+                f"{location}: {errors.quote(item)}; expected {len(columns)} values "
                 f"({', '.join(columns)})"
             )
         row = dict(zip(chosen, row.values(), strict=True))
@@ -212,9 +228,9 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return to_json_value(value.tolist())
     if isinstance(value, Mapping):
-        return {str(key): to_json_value(each) for key, each in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json_value(each) for each in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, float) and math.isnan(value):
         return None
     return None if type(value).__name__ in ("NAType", "NaTType") else value

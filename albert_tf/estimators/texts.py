@@ -1,4 +1,4 @@
-"""Texts and pairs of texts to labels or numbers.
+"""Estimators that predict labels or numbers for texts and pairs of texts.
 
 Data is a table with texts and labels: the path of a .csv, .tsv or .jsonl file, a
 DataFrame, a list of dicts, a dict of columns, or a `tf.data.Dataset`. Or it is a list
@@ -25,7 +25,7 @@ _PAIR = ("text_a", "text_b")
 
 
 class _Texts(FineTuned):
-    """Base of both estimators."""
+    """Base of `TextClassifier` and `TextRegressor`."""
 
     family = Classification
     run_settings = ClassifierRunSettings
@@ -44,26 +44,27 @@ class _Texts(FineTuned):
     extra_settings = types.MappingProxyType({"text": "text", "label": "label"})
 
     def _prepare_split(self, split, data, labels, values: Mapping, folder: Path):
+        # The names of the columns with the text or pair, and with the label.
         text, label = _columns(values["text"]), str(values["label"])
         flags = {
             "task_name": "custom",
             "kind": values.get("kind", self.task_types[0]),
             "label_column": label,
         }
-        several = flags["kind"] == "multi_label"
-        more = [(*_PAIR, label)] if text == ("text",) else []
-        lists = (label,) if several else ()
+        is_multi_label = flags["kind"] == "multi_label"
+        pairs = [(*_PAIR, label)] if text == ("text",) else []
+        lists = (label,) if is_multi_label else ()
         if labels is not None or not rows.is_path(data):
-            table = rows.read(data, (*text, label), split, lists, more, labels)
+            table = rows.read(data, (*text, label), split, lists, pairs, labels)
             text = tuple(table[0])[:-1]
             label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
-            names = [*getattr(labels, "columns", values.get("classes") or ())]
-            if several and _is_multi_hot(label_lists):
-                label_lists = _decode_multi_hot(label_lists, names, split)
-                flags["labels"] = names
+            classes = [*getattr(labels, "columns", values.get("classes") or ())]
+            if is_multi_label and _is_multi_hot(label_lists):
+                label_lists = _decode_multi_hot(label_lists, classes, split)
+                flags["labels"] = classes
             if split == "train" and self.task_types[0] != "regression":
                 flags["labels_are_json"] = _are_json(label_lists, split)
-            if several:
+            if is_multi_label:
                 table = rows.add_column(table, label, label_lists, split)
             data = self._write_rows(table, split, folder)
         return {**flags, self.files[split]: str(data), "text_columns": text}
@@ -78,26 +79,28 @@ class _Texts(FineTuned):
 
     def _to_rows(self, examples):
         fields = self.predictor().fields
-        texts = ((example.text_a, example.text_b) for example in examples)
-        return [dict(zip(fields, pair, strict=False)) for pair in texts]
+        pairs = ((example.text_a, example.text_b) for example in examples)
+        # A model for texts has only one field.
+        return [dict(zip(fields, pair, strict=False)) for pair in pairs]
 
     def _read(self, data):
-        every = self.predictor().fields
-        needed = tuple(name for name, kind in every.items() if kind is not None)
+        fields = self.predictor().fields
+        # An optional field, such as the second text of a pair, has the kind None.
+        needed = tuple(name for name, kind in fields.items() if kind is not None)
         text = _columns({**self.extra_settings, **self._values}["text"])
-        counts = (len(needed), len(every))
-        choices = [each for each in (text, needed, tuple(every)) if len(each) in counts]
+        counts = (len(needed), len(fields))
+        choices = [c for c in (text, needed, tuple(fields)) if len(c) in counts]
         data = [data] if isinstance(data, str) else data
         table = rows.read(data, choices[0], "texts", alternatives=choices[1:])
-        return [dict(zip(every, row.values(), strict=False)) for row in table]
+        return [dict(zip(fields, row.values(), strict=False)) for row in table]
 
 
 class TextClassifier(ClassifierMixin, _Texts):
     """Classifies texts or pairs of texts.
 
-    Settings are the flags of `run_classifier.py`, and `text`, the column of the text or
-    a tuple of the two columns of a pair, and `label`, the column of the label. With
-    `kind="multi_label"` each text has a list of labels.
+    Settings are the flags of `run_classifier.py`, `text` and `label`. `text` is the
+    column of the text, or a tuple of the two columns of a pair. `label` is the column
+    of the label. With `kind="multi_label"` each text has a list of labels.
     `class_weights` is "balanced", or a dict of labels to numbers.
 
         model = TextClassifier.from_pretrained("albert_base_v2")
@@ -105,9 +108,9 @@ class TextClassifier(ClassifierMixin, _Texts):
         model.predict(["A fine film."])
 
     Attributes:
-        classes_: the labels, with the types that `fit` was given, in the order of
-            `predict_proba`: that of `classes`, or sorted. `threshold` is for
-            `classes_[1]`.
+        classes_: the labels, with their types in the data of `fit`, in the order of
+            `predict_proba`. They have the order of `classes`, or are sorted without it.
+            `threshold` is for `classes_[1]`.
     """
 
     task_types = ("classification", "multi_label")
@@ -118,6 +121,7 @@ class TextClassifier(ClassifierMixin, _Texts):
         values: list[Any] = self._labels
         if ModelFolder(self.folder).task.get("labels_are_json"):
             values = [json.loads(label) for label in values]
+        # Otherwise NumPy would convert labels of several types to one type.
         return np.array(values, None if len(set(map(type, values))) == 1 else object)
 
     def predict(self, texts: Any, **options: Any) -> np.ndarray:
@@ -129,7 +133,8 @@ class TextClassifier(ClassifierMixin, _Texts):
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
 
         Returns:
-            An array [n] of labels; with `kind="multi_label"` of lists of labels.
+            An array [n] of labels; with `kind="multi_label"` an array [n] of lists of
+            labels.
 
         Raises:
             InputError: the model is not fine-tuned, or a row is no text.
@@ -139,20 +144,21 @@ class TextClassifier(ClassifierMixin, _Texts):
         if "label" in answers[0]:
             labels = [classes[answer["label"]] for answer in answers]
             return np.array(labels, self.classes_.dtype)
+        # np.array would make an array of rank 2 from lists of equal length.
         array = np.empty(len(answers), object)
         array[:] = [[classes[label] for label in a["labels"]] for a in answers]
         return array
 
     def predict_proba(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the probability of each class, float [n, K]; see `predict`."""
-        each = (answer["probabilities"] for answer in self(texts, **options))
+        dicts = (answer["probabilities"] for answer in self(texts, **options))
         # With `top_k`, an answer has only some labels.
-        rows = [[row.get(label, np.nan) for label in self._labels] for row in each]
-        return np.array(rows)
+        table = [[row.get(label, np.nan) for label in self._labels] for row in dicts]
+        return np.array(table)
 
     @property
     def _labels(self) -> list[str]:
-        """The labels of the model."""
+        """The labels of the model, as texts."""
         return list(ModelFolder(self.folder).task["labels"])
 
 
@@ -195,7 +201,7 @@ def _decode_multi_hot(
     """Returns lists of labels for rows of 0 and 1.
 
     Raises:
-        InputError: the number of names differs.
+        InputError: the number of names differs from the length of the rows.
     """
     if len(names) != len(label_lists[0]):
         raise InputError(

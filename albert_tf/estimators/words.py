@@ -44,6 +44,7 @@ class TokenClassifier(FineTuned):
 
     def _columns(self, values):
         names = (values.get("token_column"), values.get("label_column"))
+        # A setting replaces the class's own name of a column.
         columns = [name or own for name, own in zip(names, self.columns, strict=True)]
         return columns, columns
 
