@@ -5,6 +5,7 @@ Letters of every shape in this package:
     B batch           T tokens of an input     P masked positions of an input
     C choices         K labels                 S start candidates of a span
     V vocabulary      E embedding size         H hidden size
+    I intermediate size                        Q query positions
     L layers          N attention heads        D = H / N
 
 Matrix products run in the compute dtype of the layer's policy; softmax and layer
@@ -22,14 +23,14 @@ from keras import ops
 
 from albert_tf.model.config import AlbertConfig
 
-# Released code: tf.contrib.layers.layer_norm.
+# From tf.contrib.layers.layer_norm, which the released code calls.
 NORM_EPSILON = 1e-12
 
-# Released code: added to the score of a masked position, so that it takes no part in
-# the softmax.
+# Added to the score of a masked position, so that the position takes no part in the
+# softmax; the value is from the released code.
 MASKED_SCORE = -10000.0
 
-# sqrt(2 / pi), of the tanh form of GELU.
+# sqrt(2 / pi) and the factor of x^3, of the tanh form of GELU.
 _GELU_SCALE = 0.7978845608028654
 _GELU_CUBIC = 0.044715
 
@@ -46,8 +47,8 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
     defeat activation checkpointing.
 
     Args:
-        on_torch: replaces the function on PyTorch; None: the value of the function
-            itself, without its gradient function.
+        on_torch: the function to call on PyTorch. None calls the decorated function and
+            drops its gradient function.
     """
 
     def decorate(function):
@@ -75,15 +76,15 @@ _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: funct
 
 @contextlib.contextmanager
 def fuse_gelu(fuse: Callable):
-    """Makes `gelu` call `fuse` on the function of its operations in the context.
+    """Makes `gelu` apply `fuse` to the function of its operations in the context.
 
     A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
     times for GELU. In bfloat16 on a CPU that takes longer than the matrix product
     before it.
 
     Args:
-        fuse: takes a function of tensors, and returns a function of the same values
-            up to rounding, which needs no gradient.
+        fuse: takes a function of tensors, and returns a function with the same results
+            up to rounding. The returned function needs no gradient.
     """
     token = _fuse.set(fuse)
     try:
@@ -93,11 +94,11 @@ def fuse_gelu(fuse: Callable):
 
 
 def gelu(x):
-    """Gaussian error linear unit in its tanh form, as released.
+    """Gaussian error linear unit in the tanh form of the released code.
 
     `x * 0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))` (Hendrycks & Gimpel 2016).
-    The slope is computed on the way forward: the backward pass then keeps one tensor
-    of x's size instead of six, and is one product.
+    The forward pass also computes the slope. For the backward pass, one tensor of x's
+    size then stays in memory instead of six, and the gradient is one product.
     """
     if keras.backend.backend() == "torch":
         return ops.gelu(x, approximate=True)
@@ -106,7 +107,7 @@ def gelu(x):
 
 @custom_gradient()
 def _with_slope(x, y, slope):
-    """Returns y, whose gradient by x is the slope."""
+    """Returns y, with `slope` as its gradient with respect to x."""
     return y, lambda upstream: (upstream * slope, None, None)
 
 
@@ -115,6 +116,7 @@ def _gelu(x):
     inner = _GELU_SCALE + (_GELU_SCALE * _GELU_CUBIC) * ops.square(x)
     gate = 0.5 + 0.5 * ops.tanh(x * inner)
     y = x * gate
+    # With u = x * inner: gate' = 2 gate (1 - gate) u', and u' = 3 inner - 2 scale.
     return y, gate + y * (1.0 - gate) * (6.0 * inner - 4.0 * _GELU_SCALE)
 
 
@@ -124,39 +126,43 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 
     The chain rule sums, for each query, the probabilities times their gradients. That
     sum is also the product of the result and its gradient (Dao et al. 2022, appendix
-    B.2), which are T / D times smaller. The backward pass therefore reads only two
-    tensors of shape [B, N, Q, T]: the probabilities before and after dropout.
+    B.2). These two are T / D times smaller than the probabilities. The backward pass
+    therefore reads only two tensors of shape [B, N, Q, T]: the probabilities before and
+    after dropout.
 
     Args:
         query: float [B, N, Q, D] of Q query positions, scaled.
         key: float [B, N, T, D].
         value: float [B, N, T, D].
-        mask_scores: float32 [B, 1, 1, T], added to the products; gets no
+        mask_scores: float32 [B, 1, 1, T], added to the products; has no
             gradient.
-        *dropout_mask: with dropout one tensor, float [B, N, Q, T], that the
-            probabilities are multiplied by; gets no gradient.
+        *dropout_mask: with dropout one tensor, float [B, N, Q, T], by which the
+            probabilities are multiplied; has no gradient.
 
     Returns:
-        float [B, Q, N, D], the layout that the output layer reads, so that the backward
-        pass needs no second copy. The softmax runs in float32.
+        float [B, Q, N, D], the layout that the output layer reads. The backward pass
+        then needs no copy of it in another layout. The softmax runs in float32.
     """
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float32") + mask_scores
     probabilities = ops.cast(ops.softmax(scores), query.dtype)
-    dropped = probabilities * dropout_mask[0] if dropout_mask else probabilities
-    mixed = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
+    # The factors of the values are the probabilities after dropout.
+    factors = probabilities * dropout_mask[0] if dropout_mask else probabilities
+    mixed = ops.transpose(ops.matmul(factors, value), (0, 2, 1, 3))
 
     def gradient(upstream):
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
+        # The mean of the gradients, weighted with the probabilities.
         mean = ops.sum(product, -1, keepdims=True)
         upstream, mean = (ops.transpose(x, (0, 2, 1, 3)) for x in (upstream, mean))
-        d_value = ops.matmul(ops.transpose(dropped, (0, 1, 3, 2)), upstream)
-        d_dropped = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
-        if dropout_mask:  # not read again: it would have to stay in memory
-            d_scores = dropped * d_dropped
+        d_value = ops.matmul(ops.transpose(factors, (0, 1, 3, 2)), upstream)
+        d_factors = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
+        # If this read the dropout mask again, the mask would have to stay in memory.
+        if dropout_mask:
+            d_scores = factors * d_factors
             d_scores -= probabilities * ops.cast(mean, query.dtype)
         else:
-            difference = ops.cast(d_dropped, "float32") - mean
+            difference = ops.cast(d_factors, "float32") - mean
             d_scores = probabilities * ops.cast(difference, query.dtype)
         d_query = ops.matmul(d_scores, key)
         d_key = ops.matmul(ops.transpose(d_scores, (0, 1, 3, 2)), query)
@@ -168,8 +174,8 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 def fused_attention(query, key, value, mask_scores):
     """Computes `scaled_dot_product_attention` without dropout with Keras's attention.
 
-    On JAX, with a GPU and 16 bits, Keras calls cuDNN's attention (Dao et al. 2022),
-    which writes no probabilities to memory. It needs even numbers of positions.
+    On JAX, with a GPU and a dtype of 16 bits, Keras calls cuDNN's attention (Dao et al.
+    2022). cuDNN writes no probabilities to memory, and needs even numbers of positions.
     """
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     positions = query.shape[1], key.shape[1]
@@ -195,8 +201,8 @@ def embedding_lookup(table, ids):
 
     def gradient(upstream):
         rows = ops.reshape(upstream, (-1, table.shape[1]))
-        flat = ops.reshape(ids, (-1,))
-        return ops.segment_sum(rows, flat, num_segments=table.shape[0]), None
+        flat_ids = ops.reshape(ids, (-1,))
+        return ops.segment_sum(rows, flat_ids, num_segments=table.shape[0]), None
 
     return ops.take(table, ids, axis=0), gradient
 
@@ -211,12 +217,13 @@ ACTIVATIONS = {
 }
 
 
-# Kernels by the id of their layer, set by `replace_kernels` for its thread.
+# Replacements of kernels by the `id` of their layer, set by `replace_kernels` for its
+# thread.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, whose kernel `replace_kernels` replaces."""
+    """Keras's dense layer, whose kernel `replace_kernels` can replace."""
 
     @property
     def kernel(self):
@@ -226,9 +233,9 @@ class Dense(keras.layers.Dense):
 
 @contextlib.contextmanager
 def replace_kernels(layers: Iterable[Dense], kernels: Iterable):
-    """Makes each layer use another kernel within the context."""
-    new = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
-    token = _kernels.set({**_kernels.get(), **new})
+    """Replaces the kernels of the layers by `kernels`, in order, within the context."""
+    by_id = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
+    token = _kernels.set({**_kernels.get(), **by_id})
     try:
         yield
     finally:
@@ -239,8 +246,8 @@ def cast_once(layers: Iterable[Dense]):
     """Returns a context in which each layer multiplies with one cast of its kernel.
 
     A shared block is applied L times in one pass. In mixed precision each application
-    would cast the same float32 kernel again, and its gradients would be added up in
-    float32. In float32 nothing changes.
+    would cast the same float32 kernel again, and the gradients of the kernel would be
+    added up in float32. In float32 nothing changes.
     """
     mixed = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
     casts = [ops.cast(layer.kernel, layer.compute_dtype) for layer in mixed]
@@ -248,7 +255,7 @@ def cast_once(layers: Iterable[Dense]):
 
 
 def order_gradients(x, layers: Sequence[Dense]):
-    """Makes the backward pass add up the gradients of kernels before that of `x`.
+    """Makes the backward pass add up kernel gradients before it uses that of `x`.
 
     TensorFlow adds the gradients of a variable when it has all of them. Without this
     order, a graph holds the gradients of a shared kernel for every layer: 3.6 GiB in a
@@ -270,7 +277,8 @@ def _wait_for_kernels(x, *kernels):
     """Returns its arguments; the gradient of `x` waits for the kernels' gradients."""
 
     def gradient(d_x, *d_kernels):
-        # Multiply kernel gradients, which are finite in float32: `0 * inf` is NaN.
+        # A zero that depends on all kernel gradients, which are finite in float32.
+        # From an infinite gradient it would be NaN.
         zero = sum(0.0 * d_kernel[0, 0] for d_kernel in d_kernels)
         return d_x + ops.cast(zero, d_x.dtype), *d_kernels
 
@@ -285,13 +293,24 @@ def dense(
     stddev: float | None = None,
     **options,
 ) -> Dense:
-    """Builds a dense layer with the released `initializer` and a bias of zeros."""
+    """Builds a dense layer with the released `initializer` and a bias of zeros.
+
+    Args:
+        config: the model's configuration.
+        units: the size of the output.
+        name: the name of the layer.
+        stddev: replaces the configuration's `initializer_range`.
+        **options: other arguments of the layer.
+    """
     kernel_initializer = initializer(stddev or config.initializer_range)
     return Dense(units, kernel_initializer=kernel_initializer, name=name, **options)
 
 
 def initializer(stddev: float) -> keras.initializers.Initializer:
-    """Returns the released initializer: normal, truncated at two deviations."""
+    """Returns the initializer of the released code.
+
+    It draws from a normal distribution, truncated at two standard deviations.
+    """
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
@@ -322,9 +341,9 @@ def layer_norm(x, gamma, beta):
         product = d_normed * normed
         d_x = d_normed - ops.mean(d_normed, -1, keepdims=True)
         d_x -= normed * ops.mean(product, -1, keepdims=True)
-        rows = tuple(range(len(x.shape) - 1))
-        d_gamma = ops.sum(upstream * normed, rows)
-        return d_x * inverse, d_gamma, ops.sum(upstream, rows)
+        axes = tuple(range(len(x.shape) - 1))
+        d_gamma = ops.sum(upstream * normed, axes)
+        return d_x * inverse, d_gamma, ops.sum(upstream, axes)
 
     return normed * gamma + beta, gradient
 
@@ -355,14 +374,14 @@ class DropoutSeeds:
 
     def next(self):
         """Returns a seed, int [2], that no other call of this pass returns."""
-        # Keras on PyTorch adds both parts, and the generator counts passes in the
-        # second: with steps of 1, a pass would repeat the seeds of the pass before.
+        # Keras on PyTorch adds both parts of a seed, and the generator counts passes in
+        # the second part. With steps of 1, a pass would repeat seeds of the last pass.
         self._offset += 1 << 20
         return self._base + ops.convert_to_tensor([self._offset, 0], self._base.dtype)
 
 
 class _FixedSeed(keras.random.SeedGenerator):
-    """Gives a seed without a variable to `keras.random`."""
+    """Passes a seed to `keras.random`, without the variable of a generator."""
 
     def __init__(self, value):
         self.value = value
@@ -387,13 +406,13 @@ def dropout(x, rate: float, seed):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer of a configured model.
+    """A layer that keeps the configuration of its model.
 
     It does not autocast: its dense layers cast their inputs, while mask scores and
     embedding tables stay in float32.
     """
 
-    # The other arguments of the constructor, which are attributes too.
+    # Names of the other arguments of the constructor, which are also attributes.
     options: tuple[str, ...] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -412,7 +431,7 @@ class Embeddings(ConfiguredLayer):
         self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
-        def table(name, rows):
+        def add_table(name, rows):
             return self.add_weight(
                 shape=(rows, self.config.embedding_size),
                 initializer=initializer(self.config.initializer_range),
@@ -420,16 +439,17 @@ class Embeddings(ConfiguredLayer):
                 name=name,
             )
 
-        self.word = table("word", self.config.vocab_size)
-        self.segment = table("segment", self.config.type_vocab_size)
-        self.position = table("position", self.config.max_position_embeddings)
+        self.word = add_table("word", self.config.vocab_size)
+        self.segment = add_table("segment", self.config.type_vocab_size)
+        self.position = add_table("position", self.config.max_position_embeddings)
         self.norm.build((None, None, self.config.embedding_size))
 
     def call(self, input_ids, segment_ids, seed=None):
         """Embeds tokens.
 
         Args:
-            input_ids: int [B, T], each in [0, V); T at most the longest position.
+            input_ids: int [B, T], each in [0, V). T is at most
+                `max_position_embeddings`.
             segment_ids: int [B, T], each below `type_vocab_size`.
             seed: int [2] for dropout, or None for inference.
 
@@ -467,39 +487,40 @@ class Attention(ConfiguredLayer):
             hidden: float [B, T, H].
             mask_scores: float32 [B, 1, 1, T], 0 if a position is real and
                 `MASKED_SCORE` if it is padding.
-            seeds: two dropout seeds, for the probabilities and for the output.
+            seeds: two dropout seeds, for the probabilities and for the output; None
+                for inference.
             select: takes float [B, T, H] and returns the states of Q query positions,
-                [B, Q, H]; None: all positions.
+                [B, Q, H]; None keeps all positions.
 
         Returns:
             float [B, T, H]; [B, Q, H] with `select`.
         """
         scale = self.config.head_size**-0.5
-        queries = hidden if select is None else select(hidden)
-        query = self._split_heads(self.query(queries)) * scale
+        states = hidden if select is None else select(hidden)
+        query = self._split_heads(self.query(states)) * scale
         key = self._split_heads(self.key(hidden))
         value = self._split_heads(self.value(hidden))
-        dropout_mask = self._dropout_mask(query, key, seeds[0])
+        dropout_mask = self._draw_dropout_mask(query, key, seeds[0])
         if self._can_fuse(query, key) and not dropout_mask:
             mixed = fused_attention(query, key, value, mask_scores)
         else:
             mixed = scaled_dot_product_attention(
                 query, key, value, mask_scores, *dropout_mask
             )
-        mixed = ops.reshape(mixed, ops.shape(queries))
+        mixed = ops.reshape(mixed, ops.shape(states))
         output = dropout(
             self.output_dense(mixed), self.config.hidden_dropout_prob, seeds[1]
         )
-        return ops.cast(self.norm(queries + output), self.compute_dtype)
+        return ops.cast(self.norm(states + output), self.compute_dtype)
 
     def _can_fuse(self, query, key):
-        """Whether `fused_attention` may be faster: see there."""
+        """Whether cuDNN may compute the attention, see `fused_attention`."""
         if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
             return False
         return query.shape[2] % 2 == key.shape[2] % 2 == 0
 
-    def _dropout_mask(self, query, key, seed):
-        """Returns a list of one tensor, or of none without dropout."""
+    def _draw_dropout_mask(self, query, key, seed):
+        """Returns a list with one mask; without dropout, an empty list."""
         rate = self.config.attention_probs_dropout_prob
         if seed is None or not rate:
             return []
@@ -509,12 +530,12 @@ class Attention(ConfiguredLayer):
     def _split_heads(self, x):
         """Turns float [B, T, H] into [B, N, T, D]."""
         batch, length, _ = ops.shape(x)
-        heads = (batch, length, self.config.num_attention_heads, self.config.head_size)
-        return ops.transpose(ops.reshape(x, heads), (0, 2, 1, 3))
+        shape = (batch, length, self.config.num_attention_heads, self.config.head_size)
+        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
 
 
 class FeedForward(ConfiguredLayer):
-    """Two dense layers with an activation between, residual sum, normalisation."""
+    """Two dense layers with an activation between, a residual sum, a normalisation."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
@@ -534,7 +555,7 @@ class FeedForward(ConfiguredLayer):
         self.norm.build(shape)
 
     def call(self, hidden, seed=None):
-        """Transforms each position on its own.
+        """Transforms each position separately.
 
         Args:
             hidden: float [B, T, H].
@@ -553,8 +574,8 @@ class Block(ConfiguredLayer):
 
     Args:
         config: the model's configuration.
-        attention: the layer; blocks that hold the same one share its parameters.
-        feed_forward: likewise.
+        attention: the attention layer; blocks with the same layer share its parameters.
+        feed_forward: the feed-forward layer; blocks can share it in the same way.
     """
 
     def __init__(
@@ -584,8 +605,8 @@ class Block(ConfiguredLayer):
         Args:
             hidden: float [B, T, H].
             mask_scores: float32 [B, 1, 1, T], see `Attention`.
-            seeds: three dropout seeds: attention probabilities, attention output,
-                feed-forward output.
+            seeds: three dropout seeds, for the attention probabilities, the attention
+                output and the feed-forward output; None for inference.
             select: selects the query positions, see `Attention`.
 
         Returns:
@@ -600,14 +621,14 @@ class Block(ConfiguredLayer):
             return apply(hidden)
 
         layers = self.dense_layers()
-        # TensorFlow gives tensors that a recomputed function captures no gradient, so
-        # they are arguments. JAX would store arguments once for each layer.
-        passed = layers if keras.backend.backend() == "tensorflow" else []
+        # In TensorFlow, tensors that a recomputed function captures get no gradient, so
+        # the kernels are arguments. JAX would store arguments once for each layer.
+        argument_layers = layers if keras.backend.backend() == "tensorflow" else []
 
         def cast_and_apply(hidden, *kernels):
-            with replace_kernels(passed, kernels), cast_once(layers):
+            with replace_kernels(argument_layers, kernels), cast_once(layers):
                 return apply(hidden)
 
         return keras.remat(cast_and_apply)(
-            hidden, *(ops.copy(layer.kernel) for layer in passed)
+            hidden, *(ops.copy(layer.kernel) for layer in argument_layers)
         )

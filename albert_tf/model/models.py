@@ -21,9 +21,9 @@ from albert_tf.model.layers import (
     order_gradients,
 )
 
-# Keys that the encoder reads.
+# Keys of the inputs that the encoder reads.
 _ENCODER_KEYS = ("input_ids", "input_mask", "segment_ids")
-# Keys that heads, losses and metrics read.
+# Keys of the inputs that heads, losses and metrics read.
 _OTHER_KEYS = (
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     *("next_sentence_labels", "token_boundary", "labels", "p_mask"),
@@ -32,7 +32,11 @@ _OTHER_KEYS = (
 
 
 def _select_encoder_inputs(inputs) -> dict:
-    """Returns the inputs that the encoder reads; refuses unknown keys."""
+    """Returns the inputs that the encoder reads.
+
+    Raises:
+        InputError: no `input_ids`, or an unknown key.
+    """
     unknown = [key for key in inputs if key not in _ENCODER_KEYS + _OTHER_KEYS]
     if unknown or "input_ids" not in inputs:
         fault = f"have {', '.join(map(repr, unknown))}" if unknown else "lack input_ids"
@@ -74,7 +78,7 @@ class AlbertEncoder(_ConfiguredModel):
     variable exists once.
 
     Args:
-        config: sizes and rates.
+        config: the sizes and dropout rates of the model.
         **kwargs: `name` and `dtype` (a policy such as "mixed_bfloat16"; the default is
             Keras's global policy).
     """
@@ -88,7 +92,7 @@ class AlbertEncoder(_ConfiguredModel):
             self.projection = dense(
                 config, config.hidden_size, "projection", dtype=policy
             )
-        self.blocks = _blocks(config, policy)
+        self.blocks = _create_blocks(config, policy)
         self.pooler = dense(
             config, config.hidden_size, "pooler", activation="tanh", dtype=policy
         )
@@ -108,26 +112,27 @@ class AlbertEncoder(_ConfiguredModel):
 
         Args:
             inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
-                for padding (without it everything is a token); `segment_ids` (without
-                it all 0). T is at most `max_position_embeddings`. Keys that heads and
-                losses read are ignored, so that a whole batch can be given.
+                for padding (default: all 1); `segment_ids` (default: all 0). T is at
+                most `max_position_embeddings`. Keys that heads and losses read are
+                ignored, so that a whole batch can be given.
             training: whether dropout applies.
 
         Returns:
             dict of `sequence_output` [B, T, H]; `pooled_output` [B, H];
-            `encoder_outputs`, a list of the L (times inner blocks) outputs [B, T, H];
-            `embedding_output` [B, T, E], before the projection from E to H.
+            `encoder_outputs`, a list of the outputs [B, T, H] of all blocks (L times
+            `inner_group_num`); `embedding_output` [B, T, E], before the projection
+            from E to H.
 
         Raises:
             InputError: no `input_ids`, an unknown key, or a length above
                 `max_position_embeddings`.
         """
-        embedded, outputs = self._encode(inputs, training)
+        embeddings, outputs = self._encode(inputs, training)
         return {
             "sequence_output": outputs[-1],
             "pooled_output": self.pooler(outputs[-1][:, 0]),
             "encoder_outputs": outputs,
-            "embedding_output": embedded,
+            "embedding_output": embeddings,
         }
 
     def pooled(self, inputs, training=False):
@@ -146,13 +151,14 @@ class AlbertEncoder(_ConfiguredModel):
         Raises:
             InputError: see `call`.
         """
-        _, outputs = self._encode(inputs, training, lambda x: x[:, :1])
+        _, outputs = self._encode(inputs, training, select=lambda x: x[:, :1])
         return self.pooler(outputs[-1][:, 0])
 
     def encode_positions(self, inputs, positions, training=False):
-        """Returns the `pooled_output` and the states at some positions.
+        """Returns the `pooled_output` and the states at the given positions.
 
-        As in `pooled`, the last layer computes no others: P + 1 instead of T.
+        As in `pooled`, the last layer computes only the positions that are needed:
+        these and the first, P + 1 instead of T.
 
         Args:
             inputs: see `call`.
@@ -171,47 +177,48 @@ class AlbertEncoder(_ConfiguredModel):
             states = heads.gather_positions(hidden, positions)
             return ops.concatenate([hidden[:, :1], states], axis=1)
 
-        _, outputs = self._encode(inputs, training, select)
+        _, outputs = self._encode(inputs, training, select=select)
         return self.pooler(outputs[-1][:, 0]), outputs[-1][:, 1:]
 
     def _embed(self, inputs, training):
-        """Returns the embeddings, the mask scores, and the seeds of each layer."""
+        """Returns the embeddings, the mask scores, and the seeds of each block."""
         inputs = _select_encoder_inputs(inputs)
         input_ids = inputs["input_ids"]
-        length, longest = input_ids.shape[1], self.config.max_position_embeddings
-        if length is not None and length > longest:
+        length, max_length = input_ids.shape[1], self.config.max_position_embeddings
+        if length is not None and length > max_length:
             raise InputError(
                 f"input_ids has {length} tokens, but the configuration's "
-                f"max_position_embeddings is {longest}"
+                f"max_position_embeddings is {max_length}"
             )
         mask, segments = inputs.get("input_mask"), inputs.get("segment_ids")
         mask = ops.ones_like(input_ids) if mask is None else mask
         segments = ops.zeros_like(input_ids) if segments is None else segments
-        # Not mask[:, None, None]: LiteRT has no such slice of a free length.
+        # Not mask[:, None, None]: LiteRT lacks this operation for a T of unknown size.
         scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
         mask_scores = ops.expand_dims(scores, (1, 2))
         config = self.config
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
         seeds = DropoutSeeds(self.seed_generator) if training and has_dropout else None
-        embedded = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
-        # Drawn before the layers: recomputation must not draw again.
-        layer_seeds = [
+        embeddings = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
+        # Draw the seeds before the blocks run: recomputation must not draw new ones.
+        block_seeds = [
             [seeds and seeds.next() for _ in range(3)] for _ in self.layers_in_order()
         ]
-        return embedded, mask_scores, layer_seeds
+        return embeddings, mask_scores, block_seeds
 
     def _encode(self, inputs, training, select=None):
-        """Returns the embeddings, and a list of the outputs of each layer.
+        """Returns the embeddings, and a list of the outputs of all blocks.
 
-        With `select` the last layer computes only the positions that it selects.
+        With `select`, see `Attention`, the last block computes only the positions that
+        `select` returns.
         """
-        embedded, mask_scores, seeds = self._embed(inputs, training)
-        hidden = embedded if self.projection is None else self.projection(embedded)
+        embeddings, mask_scores, seeds = self._embed(inputs, training)
+        hidden = embeddings if self.projection is None else self.projection(embeddings)
         outputs: list = []
         blocks = list(self.layers_in_order())
         recomputes = self.config.recompute == "block"
-        # In 16 bits without recomputation, gradients come from one cast and are small.
-        # JAX and PyTorch order gradients themselves.
+        # JAX and PyTorch order gradients themselves. In 16 bits without recomputation,
+        # a kernel has one cast for all layers (`cast_once`), whose gradients are small.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[Dense] = set()
@@ -224,16 +231,16 @@ class AlbertEncoder(_ConfiguredModel):
                 if is_ordered and reused:
                     hidden, context = order_gradients(hidden, reused)
                     stack.enter_context(context)
-                positions = select if len(outputs) == len(blocks) - 1 else None
-                hidden = block(hidden, mask_scores, seeds=block_seeds, select=positions)
+                selector = select if len(outputs) == len(blocks) - 1 else None
+                hidden = block(hidden, mask_scores, seeds=block_seeds, select=selector)
                 outputs.append(hidden)
-        return embedded, outputs
+        return embeddings, outputs
 
     def layers_in_order(self):
-        """Yields the block of every layer, its inner blocks one after the other."""
+        """Yields the blocks of all layers in order; a layer has `inner_group_num`."""
         inner = self.config.inner_group_num
-        for block in self.config.block_map:
-            yield from self.blocks[block * inner : (block + 1) * inner]
+        for index in self.config.block_map:
+            yield from self.blocks[index * inner : (index + 1) * inner]
 
     def _dense_layers(self):
         """Returns the dense layers of all blocks, each once."""
@@ -241,7 +248,7 @@ class AlbertEncoder(_ConfiguredModel):
         return list(dict.fromkeys(layers))
 
 
-def _blocks(config: AlbertConfig, policy) -> list[Block]:
+def _create_blocks(config: AlbertConfig, policy) -> list[Block]:
     """Creates the distinct blocks; the inner blocks of one layer are adjacent."""
     inner = config.inner_group_num
     attentions = [
@@ -269,6 +276,7 @@ def _blocks(config: AlbertConfig, policy) -> list[Block]:
 class _ModelWithHead(_ConfiguredModel):
     """An encoder with heads, by default one `head`."""
 
+    # Whether the head reads `pooled_output`; otherwise the pooler is not needed.
     head_reads_pooler = True
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -287,8 +295,8 @@ class _Classifier(_ModelWithHead):
     """A model that chooses among K labels.
 
     Args:
-        config: sizes and rates.
-        num_labels: K classes, or 1 for regression.
+        config: the sizes and dropout rates of the model.
+        num_labels: K, the number of labels; 1 for regression.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
@@ -305,9 +313,9 @@ class AlbertPretrainer(_ModelWithHead):
     """The encoder with the two heads of pretraining (paper 3.1).
 
     Args:
-        config: sizes and rates.
-        sentence_head: False leaves out the head of sentence order (SOP) or next
-            sentence (NSP) prediction.
+        config: the sizes and dropout rates of the model.
+        sentence_head: whether there is a head for sentence order prediction (SOP) or
+            next sentence prediction (NSP).
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
@@ -331,7 +339,7 @@ class AlbertPretrainer(_ModelWithHead):
 
         Args:
             inputs: `AlbertEncoder`'s inputs, and `masked_lm_positions`, int [B, P].
-                Without it every position is predicted, and P is T.
+                Without them every position is predicted, and P is T.
             training: whether dropout applies.
 
         Returns:
@@ -352,7 +360,7 @@ class AlbertPretrainer(_ModelWithHead):
         products of L layers.
 
         Args:
-            inputs: see `call`; with `masked_lm_positions`.
+            inputs: see `call`; `masked_lm_positions` is required.
             training: whether dropout applies.
 
         Returns:
@@ -385,8 +393,8 @@ class AlbertClassifier(_Classifier):
     """The encoder with a classification or regression head.
 
     Args:
-        config: sizes and rates.
-        num_labels: K classes, or 1 for regression.
+        config: the sizes and dropout rates of the model.
+        num_labels: K, the number of labels; 1 for regression.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
@@ -405,12 +413,12 @@ class AlbertMultipleChoice(_Classifier):
     """The encoder with one score per choice (RACE).
 
     Args:
-        config: sizes and rates.
+        config: the sizes and dropout rates of the model.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
-        super().__init__(config, 1, **kwargs)
+        super().__init__(config, num_labels=1, **kwargs)
 
     def get_config(self):
         return _ConfiguredModel.get_config(self)  # without `num_labels`
@@ -424,8 +432,8 @@ class AlbertMultipleChoice(_Classifier):
             training: whether dropout applies.
 
         Returns:
-            dict of `logits`, float32 [B, C]; logits of lacking choices are so low that
-            their probability is 0.
+            dict of `logits`, float32 [B, C]. The logits of choices that the question
+            lacks are so low that their probability is 0.
         """
         inputs = _select_encoder_inputs(inputs)
         batch, choices, length = ops.shape(inputs["input_ids"])
@@ -444,8 +452,8 @@ class AlbertTokenClassifier(_Classifier):
     """The encoder with a label for each token (named entities, part of speech).
 
     Args:
-        config: sizes and rates.
-        num_labels: K classes.
+        config: the sizes and dropout rates of the model.
+        num_labels: K, the number of labels.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
@@ -463,7 +471,7 @@ class AlbertSpanLabeler(_ModelWithHead):
     """The encoder with the answer span head of SQuAD 1.1.
 
     Args:
-        config: sizes and rates.
+        config: the sizes and dropout rates of the model.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
@@ -485,9 +493,9 @@ class AlbertConditionalSpanLabeler(_ModelWithHead):
     """The encoder with the span and answerability head of SQuAD 2.0.
 
     Args:
-        config: sizes and rates.
-        start_n_top: S, candidate starts in prediction.
-        end_n_top: candidate ends for each of them.
+        config: the sizes and dropout rates of the model.
+        start_n_top: S, the number of candidate starts in prediction.
+        end_n_top: the number of candidate ends for each candidate start.
         **kwargs: `name` and `dtype`, as for `AlbertEncoder`.
     """
 
