@@ -21,8 +21,8 @@ from pathlib import Path
 from albert_tf.tasks.catalogue import TASKS
 
 RECIPES = Path(__file__).resolve().parent
-# The paper's results on the dev sets of GLUE, in its order: metric, and the score of a
-# single xxlarge v1 model.
+# The tasks in the order of the paper's table of GLUE dev scores: the metric, and the
+# paper's score of a single (not ensembled) xxlarge v1 model, if there is one.
 PAPER = {
     "mnli": ("eval_accuracy", 90.8),
     "qnli": ("eval_accuracy", 95.3),
@@ -53,38 +53,42 @@ def main() -> None:
         recipe, output = RECIPES / f"{task}.flags", folder / task
         run("classify", f"--flagfile={recipe}", *flags, f"--output_dir={output}")
     training_only = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
-    shared = [f for f in flags if not any(_is(f, name) for name in training_only)]
-    shared += [f"--init_checkpoint={folder / 'mnli'}", f"--output_dir={folder / 'ax'}"]
-    run("classify", f"--flagfile={RECIPES / 'ax.flags'}", *shared)
+    # AX is only a test set for models of MNLI, so its run does not train.
+    ax_args = [f for f in flags if not any(_is(f, name) for name in training_only)]
+    ax_args += [f"--init_checkpoint={folder / 'mnli'}", f"--output_dir={folder / 'ax'}"]
+    run("classify", f"--flagfile={RECIPES / 'ax.flags'}", *ax_args)
     _pack(folder)
     print(_table(folder))
 
 
 def _is(flag: str, name: str) -> bool:
+    """Whether an argument such as "--num_runs=5" is for a flag such as "num_runs"."""
     return flag.lstrip("-").startswith(f"{name}=")
 
 
 def run(*arguments: str, module: str = "albert_tf.commands") -> None:
-    """Runs `python -m MODULE ARGUMENTS`; exits with its status unless that is 0.
+    """Runs `python -m MODULE ARGUMENTS`; if that fails, exits with its status.
 
-    A command that gets a signal saves and logs how to resume. So SIGTERM is sent to it;
-    Ctrl-C reaches it without help, and this function waits for its end.
+    A command that gets a signal saves a checkpoint, logs how to resume, and ends. So
+    SIGTERM to this process is sent on to the command. Ctrl-C also reaches the command
+    directly, from the terminal; this function then only waits for its end.
     """
     command = [sys.executable, "-m", module, *arguments]
     print(f"=== {shlex.join(['python', *command[1:]])}", file=sys.stderr, flush=True)
     status = None
     with subprocess.Popen(command) as child:
-        before = signal.signal(signal.SIGTERM, lambda number, _: child.terminate())
+        handler = signal.signal(signal.SIGTERM, lambda number, _: child.terminate())
         while status is None:
             with contextlib.suppress(KeyboardInterrupt):
                 status = child.wait()
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
     if status:
+        # A child that signal N ended has status -N; shells report 128 + N.
         sys.exit(status if status > 0 else 128 - status)
 
 
 def _pack(folder: Path) -> None:
-    """Writes the zip file for the benchmark's site."""
+    """Writes a zip file of all submission files, for the website of GLUE."""
     names = {name for task in TASKS.values() for name in task.submission.values()}
     with zipfile.ZipFile(folder / "submission.zip", "w", zipfile.ZIP_DEFLATED) as file:
         for path in sorted(folder.glob("*/*.tsv")):
@@ -93,21 +97,22 @@ def _pack(folder: Path) -> None:
 
 
 def _table(folder: Path) -> str:
-    lines = [["", *PAPER], ["dev", *(_best(folder / task, task) for task in PAPER)]]
+    """Returns the table of scores, in percent, with a column for each task."""
+    rows = [["", *PAPER], ["dev", *(_best(folder / task, task) for task in PAPER)]]
     spreads = [_spread(folder / task) for task in PAPER]
     if any(spreads):
-        lines.append(["mean +- spread", *spreads])
+        rows.append(["mean +- spread", *spreads])
     scores = [str(score or "-") for _, score in PAPER.values()]
-    lines.append(["paper, xxlarge", *scores])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows.append(["paper, xxlarge", *scores])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
     )
 
 
 def _best(folder: Path, task: str) -> str:
-    """Returns the best checkpoint's score; both scores of MNLI, matched first."""
+    """Returns the score of the best checkpoint; for MNLI "MATCHED/MISMATCHED"."""
     metrics = json.loads((folder / "model.ckpt-best.json").read_text())
     metric, _ = PAPER[task]
     names = [metric, f"dev_mismatched/{metric}"]
@@ -115,7 +120,7 @@ def _best(folder: Path, task: str) -> str:
 
 
 def _spread(folder: Path) -> str:
-    """Returns mean and spread of several runs; empty for one run."""
+    """Returns the mean and standard deviation of several runs; empty for one run."""
     try:
         runs = json.loads((folder / "runs.json").read_text())
     except FileNotFoundError:

@@ -22,7 +22,8 @@ from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.names import expand
 
-# Largest difference of the outputs of two programs with the same weights.
+# Maximum difference allowed between the outputs of two runtimes with the same float32
+# weights.
 TOLERANCE = 1e-4
 
 
@@ -44,10 +45,10 @@ def convert(settings: ConversionSettings) -> None:
         )
     opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
     source, model = opened.source, _build_model(settings, opened)
-    allowed = settings.allow_missing
+    allow_missing = settings.allow_missing
     if not getattr(model, "head_reads_pooler", True):
-        allowed = (*allowed, "encoder.pooler")
-    report = weights.load(model, source, allow_missing=allowed)
+        allow_missing = (*allow_missing, "encoder.pooler")
+    report = weights.load(model, source, allow_missing=allow_missing)
     print(
         f"read     {source.path} ({report.format}): {type(model).__name__}, "
         f"{len(report.loaded)} weights, {model.count_params():,} parameters, "
@@ -65,43 +66,47 @@ def convert(settings: ConversionSettings) -> None:
 
 
 def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
-    """Creates the model of the input."""
+    """Creates a model that fits the input's weights, without loading them."""
     kind = opened.task.get("kind")
     family = registry.task(kind)
     if settings.output_format in runtimes.SUFFIXES and family is not None:
-        # An exported graph contains the number of spans, which the weights lack.
+        # An exported graph contains the number of candidate answers, which is in
+        # `task.json` and not in the weights.
         task = _description(opened)
         return family.from_stored(task, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
-        return models.AlbertMultipleChoice(opened.config)  # looks like regression
+        # The weights look like the weights of a regression.
+        return models.AlbertMultipleChoice(opened.config)
     return model
 
 
 def _description(opened: ModelFolder) -> dict[str, Any]:
-    """Returns the complete `task.json` of a fine-tuned model; empty for others."""
+    """Returns `task.json` with defaults for missing keys; empty if there is no task."""
     family = registry.task(opened.task.get("kind"))
     if family is None:
         return {}
     if metadata.is_from_run(opened.task):
         return {**opened.task}
-    stored = family.settings_class.from_stored(opened.task, metadata.TASK)
-    stored = stored.with_defaults(None, opened.config.max_position_embeddings)
-    return {**opened.task, **stored.stored()}
+    # Models of other programs lack some keys.
+    settings = family.settings_class.from_stored(opened.task, metadata.TASK)
+    settings = settings.with_defaults(None, opened.config.max_position_embeddings)
+    return {**opened.task, **settings.stored()}
 
 
 def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     """Returns a model with more tokens or positions, and otherwise the same weights.
 
-    New rows of the word table are the mean of the old rows plus noise with the standard
-    deviation of new weights (seed 0). New positions repeat the old ones.
+    New rows of the word table (and new output biases) are the mean of the old ones plus
+    noise (seed 0), with the standard deviation of initial weights. New rows of the
+    position table repeat the old rows in order.
     """
     options = model.get_config()
     for name in ("vocab_size", "max_position_embeddings"):
-        size, old = getattr(settings, name), options["config"][name]
-        if size is not None and size < old:
-            raise InputError(f"--{name}={size}: expected at least {old}, the input's")
-        options["config"][name] = size or old
+        size, least = getattr(settings, name), options["config"][name]
+        if size is not None and size < least:
+            raise InputError(f"--{name}={size}: expected at least {least}, the input's")
+        options["config"][name] = size or least
     grown = type(model).from_config(options)
     rng = np.random.default_rng(0)
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
@@ -109,15 +114,19 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
         if old.path.endswith("embeddings.position"):
             value = np.resize(value, new.shape)
         elif added := new.shape[0] - len(value):
-            shape, width = (added, *new.shape[1:]), model.config.initializer_range
-            noise = rng.normal(value.mean(axis=0), width, shape)
+            shape, stddev = (added, *new.shape[1:]), model.config.initializer_range
+            noise = rng.normal(value.mean(axis=0), stddev, shape)
             value = np.concatenate([value, noise])
         new.variable.assign(value)
     return grown
 
 
 def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
-    """Opens the vocabulary; a model with more tokens needs a new one."""
+    """Opens the vocabulary; None if there is none.
+
+    With --vocab_size, the flags can name a new vocabulary. It differs from the one that
+    the input's metadata name, so `find_tokenizer` would reject it.
+    """
     if settings.vocab_size is None or not any(settings.vocabularies):
         return opened.find_tokenizer()
     cleaning = settings.do_lower_case, settings.keep_accents
@@ -129,7 +138,7 @@ def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer |
 def _write_vocabulary(
     folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
 ) -> None:
-    """Writes the vocabulary, if there is one, and `task.json` of a task."""
+    """Writes the vocabulary, if there is one, and `task.json`, if there is a task."""
     if task or tokenizer is not None:
         name = metadata.TASK if task else metadata.VOCABULARY
         metadata.write(folder, tokenizer, task, name)
@@ -151,14 +160,14 @@ def _save(
         options = {"tokenizer": tokenizer, "task": opened.task}
     written = weights.save(model, settings.output, format, **options)
     print(f"written  {written} ({format})")
-    location = written.parent / metadata.TASK
+    task_file = written.parent / metadata.TASK
     if needs_vocabulary and tokenizer is None:
         print(
             f"skipped  the vocabulary: none in {opened.folders[0]}; pass "
             f"--spm_model_file or --vocab_file"
         )
-    if format == "keras" and task and location.exists():
-        print(f"skipped  labels and vocabulary: {location} is of another model")
+    if format == "keras" and task and task_file.exists():
+        print(f"skipped  labels and vocabulary: {task_file} is of another model")
     elif format != "hf":
         _write_vocabulary(written.parent, tokenizer, task)
     return written
@@ -167,14 +176,14 @@ def _save(
 def _check_written(
     model: keras.Model, written: Path, tokens: Mapping[str, np.ndarray]
 ) -> None:
-    """Reads the written model, and compares the outputs."""
+    """Reads the written model, and compares its outputs with the outputs of `model`."""
     source = weights.open_source(written)
     copy = weights.model_for(source, source.config())
-    if isinstance(model, models.AlbertMultipleChoice):  # looks like regression
+    if isinstance(model, models.AlbertMultipleChoice):  # see `_build_model`
         copy = models.AlbertMultipleChoice(source.config())
     weights.load(copy, written)
     name, mask = "the written model, read again", tokens["input_mask"]
-    _compare(name, _run(model, tokens), _run(copy, tokens), mask, 0.0)
+    _compare(name, _run(model, tokens), _run(copy, tokens), mask, tolerance=0.0)
 
 
 def _export(
@@ -183,7 +192,7 @@ def _export(
     opened: ModelFolder,
     tokens: Mapping[str, np.ndarray],
 ) -> None:
-    """Writes a model for another runtime, and compares the outputs."""
+    """Writes a model for another runtime, and compares its outputs with Keras's."""
     path, format = Path(settings.output), settings.output_format
     if path.suffix in runtimes.SUFFIXES.values():
         runtimes.save(model, path, format, precision=settings.precision)
@@ -194,7 +203,7 @@ def _export(
         f"{path.stat().st_size:,} bytes)"
     )
     mask = tokens["input_mask"]
-    # Without positions, Keras predicts all of them.
+    # The Keras model, without positions, predicts at all; the written model needs them.
     positions = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
     batch = _inputs(model, tokens) | {"masked_lm_positions": positions}
     outputs = runtimes.load(path)(batch)
@@ -206,13 +215,18 @@ def _export(
 def _export_folder(
     model: keras.Model, settings: ConversionSettings, opened: ModelFolder
 ) -> Path:
-    """Writes a folder that predicts without TensorFlow, see `sessions`."""
+    """Writes a folder that predicts without TensorFlow, see `sessions`.
+
+    Returns:
+        The path of the model in the folder.
+    """
     folder, format = Path(settings.output), settings.output_format
     name = f"{sessions.NAME}{runtimes.SUFFIXES[format]}"
     other = sessions.find(folder)
     if other is not None and other.name != name:
         raise InputError(f"{other}: exists; use another folder for {name}")
-    tokenizer = _tokenizer(settings, opened) or opened.tokenizer  # names flags
+    # Without a vocabulary, `opened.tokenizer` raises an error that names the flags.
+    tokenizer = _tokenizer(settings, opened) or opened.tokenizer
     with errors.wrap_write(folder), atomic_folder(folder) as new:
         _write_vocabulary(new, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
@@ -222,17 +236,19 @@ def _export_folder(
 
 
 def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
+    """Returns random encoder inputs, int32 [3, T]; one row has padding."""
     rng, shape = np.random.default_rng(0), (3, min(16, config.max_position_embeddings))
-    mask, segments = np.ones(shape, np.int32), min(2, config.type_vocab_size)
+    mask, num_segments = np.ones(shape, np.int32), min(2, config.type_vocab_size)
     mask[1, shape[1] // 2 :] = 0
     return {
         "input_ids": rng.integers(0, config.vocab_size, shape).astype(np.int32),
         "input_mask": mask,
-        "segment_ids": rng.integers(0, segments, shape).astype(np.int32),
+        "segment_ids": rng.integers(0, num_segments, shape).astype(np.int32),
     }
 
 
 def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the inputs that a model takes; with choices, one choice per question."""
     shapes = signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value
@@ -242,6 +258,7 @@ def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, A
 
 
 def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the outputs of a model; for a classifier, also its encoder's outputs."""
     outputs = {**model(_inputs(model, tokens))}
     if isinstance(model, models.AlbertClassifier):
         outputs |= model.encoder(tokens)
@@ -250,7 +267,10 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
 
 
 def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) -> None:
-    """Prints and checks the largest difference of common outputs, without padding."""
+    """Prints and checks the largest difference of each output that both models have.
+
+    Positions at which `mask` is 0 are ignored.
+    """
     differences = {}
     for key in sorted(expected.keys() & actual.keys()):
         a, b = (np.asarray(each[key], np.float64) for each in (expected, actual))

@@ -63,7 +63,8 @@ def build(predictor: Predictor) -> Any:
     def answer(*texts: str | None) -> Any:
         row: dict[str, Any] = {}
         for (name, is_list), text in zip(predictor.fields.items(), texts, strict=True):
-            if text or is_list is not None:  # None: optional
+            # An empty box leaves out an optional text, for which `is_list` is None.
+            if text or is_list is not None:
                 row[name] = (text or "").splitlines() if is_list else text or ""
         try:
             (result,) = predictor.answer_located([("the text", row)])
@@ -87,7 +88,7 @@ def build(predictor: Predictor) -> Any:
     ).queue(default_concurrency_limit=1)
 
 
-# The Gradio component of each kind of task; default: JSON.
+# The Gradio component that shows the answer of each task type; default: JSON.
 _COMPONENTS = {
     **dict.fromkeys(("classification", "multi_label"), "Label"),
     **dict.fromkeys(("multiple_choice", "sentence_order"), "Label"),
@@ -96,7 +97,7 @@ _COMPONENTS = {
 
 
 def _render(row: Values, answer: Values) -> Any:
-    """Returns an answer as the value of its component."""
+    """Returns the value that the Gradio component of an answer shows."""
     if "spans" in answer:
         return _highlight(row["text"], answer["spans"])
     if "begin" in answer:
@@ -114,6 +115,7 @@ def _render(row: Values, answer: Values) -> Any:
 
 
 def _highlight(text: str, spans: list[dict[str, Any]]) -> Values:
+    """Returns the value of a `HighlightedText`, whose keys differ from the answer's."""
     names = {"start": "begin", "end": "end", "entity": "type"}
     entities = [{key: span[name] for key, name in names.items()} for span in spans]
     return {"text": text, "entities": entities}

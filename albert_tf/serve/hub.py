@@ -1,6 +1,6 @@
 """TF-Hub modules: the encoder with its heads, and the preprocessing of raw text.
 
-Both have TF-Hub's common interface for text encoders
+Both modules have TF-Hub's common interface for text encoders
 (tensorflow.org/hub/common_saved_model_apis/text), like the modules of other publishers.
 """
 
@@ -21,19 +21,19 @@ from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-# Names of the inputs: TF-Hub's and ours.
+# The name of each input in TF-Hub, and in this package.
 _INPUTS = {
     "input_word_ids": "input_ids",
     "input_mask": "input_mask",
     "input_type_ids": "segment_ids",
 }
 _POSITIONS = "masked_lm_positions"
-# Default length of preprocessing, as in other publishers' modules.
+# Default number of tokens of a preprocessed input, as in other publishers' modules.
 SEQ_LENGTH = 128
 
 
 def export(settings: HubSettings) -> None:
-    """Writes the encoder and the preprocessing, and prints the paths.
+    """Writes the encoder's module and the preprocessing module, and prints the paths.
 
     Raises:
         InputError: the weights, the configuration or the vocabulary are missing, or a
@@ -77,10 +77,14 @@ def export_encoder(
     """Writes an encoder as a trainable TF2 module.
 
     The module takes a dict of int32 [B, T] `input_word_ids`, `input_mask` and
-    `input_type_ids`, and `training`. It returns float32 `pooled_output` and `default`
-    [B, H], `sequence_output` [B, T, H] and `encoder_outputs`, a list of L of these. For
-    an `AlbertPretrainer`, `mlm` also takes `masked_lm_positions` [B, P] and adds
-    `mlm_logits` [B, P, V], and `sop` adds `sop_logits` [B, 2].
+    `input_type_ids`, and `training`. It returns a dict of float32:
+    `pooled_output` [B, H], also under the name `default`; `sequence_output` [B, T, H];
+    and `encoder_outputs`, a list of the outputs of the L layers, [B, T, H] each.
+
+    The module of an `AlbertPretrainer` also has the functions `mlm` and `sop`. They
+    take the same inputs, `mlm` also int32 `masked_lm_positions` [B, P]. They return the
+    same outputs and the logits of one head: `mlm_logits` [B, P, V] or `sop_logits`
+    [B, 2].
 
     Args:
         model: an `AlbertEncoder`; or an `AlbertPretrainer`, to write its heads, too.
@@ -97,7 +101,7 @@ def export_encoder(
     encoder = model.encoder if has_heads else model
     encode = _encoder_fn(encoder)
     root = saved_models.make_reusable(encode, [encoder])
-    # TFSMLayer takes functions by name, and `serve` by default.
+    # `keras.layers.TFSMLayer` calls the function with a given name, by default `serve`.
     specs = [_specs()]
     root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
     root.serve_training = tf.function(lambda x: encode(x, True), specs, autograph=False)
@@ -135,15 +139,19 @@ def export_preprocessing(
     """Writes the module that converts raw text to the encoder's inputs.
 
     It takes texts, string [B], and returns the encoder's three inputs, int32
-    [B, `seq_length`]. `tokenize` returns the ids of each text, ragged int32 [B, None],
-    equal to the Python tokenizer's; `bert_pack_inputs` takes a list of one or two of
-    these, and `seq_length`; `tokenize.get_special_tokens_dict()` returns the vocabulary
-    size and the special ids.
+    [B, `seq_length`]. It also has three functions:
+
+    - `tokenize` returns the ids of each text, ragged int32 [B, None]; they are the same
+      as in Python;
+    - `bert_pack_inputs` takes a list of one or two results of `tokenize`, and
+      `seq_length`; it returns the encoder's inputs;
+    - `tokenize.get_special_tokens_dict` returns the vocabulary size and the special
+      ids.
 
     Args:
         tokenizer: the vocabulary.
         folder: the folder to create; an older module there is replaced.
-        seq_length: the default T.
+        seq_length: default number of tokens of an input, T.
 
     Raises:
         InputError: the folder cannot be written.
@@ -184,7 +192,7 @@ def _trace(call: Callable, *extra: str) -> Callable:
     """Returns `call(inputs, training=False)`, traced for both values of `training`.
 
     Args:
-        call: takes a dict of tensors and whether to train.
+        call: a function of a dict of inputs, and of `training`.
         *extra: names of inputs in addition to the encoder's.
     """
 
@@ -203,12 +211,12 @@ def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
         features = {name: inputs[key] for key, name in _INPUTS.items()}
         outputs = encoder(features, training=training)
         pooled = tf.cast(outputs["pooled_output"], tf.float32)
-        layers = [tf.cast(x, tf.float32) for x in outputs["encoder_outputs"]]
+        layer_outputs = [tf.cast(x, tf.float32) for x in outputs["encoder_outputs"]]
         return {
             "default": pooled,
             "pooled_output": pooled,
-            "sequence_output": layers[-1],
-            "encoder_outputs": layers,
+            "sequence_output": layer_outputs[-1],
+            "encoder_outputs": layer_outputs,
         }
 
     return _trace(call)
@@ -217,7 +225,10 @@ def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
 def _head_fn(
     encode: Callable, head: Callable, layers: Sequence[keras.Layer], *extra: str
 ) -> tf.train.Checkpoint:
-    """Returns the encoder with a head, see `_trace` for `extra`."""
+    """Returns a function of the encoder and a head, with the variables of `layers`.
+
+    See `_trace` for `extra`.
+    """
 
     def call(inputs, training):
         outputs = encode({name: inputs[name] for name in _INPUTS}, training)
@@ -227,7 +238,10 @@ def _head_fn(
 
 
 def _signature(encode: Callable) -> Callable:
-    """Returns the encoder as a signature, which cannot return a list."""
+    """Returns a signature of the encoder, without the list `encoder_outputs`.
+
+    A signature can only return tensors.
+    """
 
     def call(**inputs):
         outputs = {**encode(inputs)}
@@ -249,8 +263,8 @@ def _pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable
         features = in_graph.pad(ids, first_lengths, pad, seq_length)
         return {key: features[name] for key, name in _INPUTS.items()}
 
-    for texts in (1, 2):
-        for ragged_rank in (1, 2):  # 2: tokens by words, as in other modules
+    for num_texts in (1, 2):
+        for ragged_rank in (1, 2):  # 2: tokens by words, as from other modules
             spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
-            pack.get_concrete_function([spec] * texts, tf.TensorSpec([], tf.int32))
+            pack.get_concrete_function([spec] * num_texts, tf.TensorSpec([], tf.int32))
     return pack

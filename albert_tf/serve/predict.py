@@ -36,7 +36,7 @@ from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-if TYPE_CHECKING:  # an exported model answers without it
+if TYPE_CHECKING:  # an exported model answers without Keras and TensorFlow
     import keras
 
     from albert_tf.tasks.serving import ServingFunction
@@ -59,7 +59,7 @@ class Predictor:
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
         model: the Keras model; None for an exported model.
-        serving_fn: creates the graph of a SavedModel; None if there is none.
+        serving_fn: creates the graph of a SavedModel; None if the task has no graph.
     """
 
     pipeline: Any
@@ -96,14 +96,14 @@ class Predictor:
         saved_models.export(self.serving_fn(), folder)
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
-        """Answers rows in their order, some thousand at a time.
+        """Answers rows in their order, in groups of about two thousand inputs.
 
         Args:
-            rows: texts by the names of `fields`, or a text if there is one field;
-                options are a list of texts.
+            rows: each a dict with a text, or a list of texts, for each of `fields`; or
+                only a text if there is one field.
 
         Yields:
-            The answer to each row, as JSON values.
+            The answer to each row, a dict of JSON values.
 
         Raises:
             InputError: a field is missing or has another type, or a row cannot be
@@ -114,18 +114,19 @@ class Predictor:
     def answer_located(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
-        """Answers rows with their locations, for messages; see `__call__`."""
+        """Answers (location, row) pairs; messages name the location. See `__call__`."""
         for example, outputs in self._run_model(rows):
             yield self.pipeline.postprocess(example, outputs)
 
     def score(self, rows: Iterable[tuple[str, Row | str]]) -> Iterator[Any]:
-        """Yields the results of `FineTunedPipeline.score` for rows with locations."""
+        """Yields the `FineTunedPipeline.score` of (location, row) pairs."""
         for example, outputs in self._run_model(rows):
             yield self.pipeline.score(example, outputs)
 
     def _run_model(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[tuple[Example, list[Any]]]:
+        """Yields each row as an example, with one output for each of its inputs."""
         for examples in _group(itertools.starmap(self._encode, rows)):
             inputs = [each for example in examples for each in example.inputs]
             outputs = iter(self._forward(inputs))
@@ -140,22 +141,24 @@ class Predictor:
             raise InputError(f"{location}: {mistake}") from None
 
     def _forward(self, inputs: Sequence[Arrays]) -> list[Any]:
-        """Runs the model on inputs, sorted by length; returns an output for each."""
+        """Sorts inputs by length to run the model; returns an output for each input."""
         if self._run is None:
             self._run = self.open_run(is_large=len(inputs) > self.batch_size)
         outputs: list[Any] = [None] * len(inputs)
         shapes = [each["input_ids"].shape for each in inputs]
         order = sorted(range(len(inputs)), key=shapes.__getitem__)
         for begin in range(0, len(order), self.batch_size):
-            numbers = order[begin : begin + self.batch_size]
-            results = self.pipeline.forward([inputs[i] for i in numbers], self._run)
-            for i, output in zip(numbers, results, strict=True):
+            indices = order[begin : begin + self.batch_size]
+            results = self.pipeline.forward([inputs[i] for i in indices], self._run)
+            for i, output in zip(indices, results, strict=True):
                 outputs[i] = output
         return outputs
 
 
 class Ensemble:
-    """Answers rows with the mean of several fine-tuned models, opened in turn.
+    """Answers rows with the mean scores of several fine-tuned models.
+
+    Only one model is in memory at a time.
 
     Args:
         paths: the folders of the models.
@@ -170,11 +173,12 @@ class Ensemble:
     def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
         self._paths = paths
         self._open = open_member
-        self._first: Predictor | None = open_member(paths[0])
-        self._pipeline = self._first.pipeline
-        self.fields = self._first.fields
+        # Opened for its fields; the first call that answers rows uses and drops it.
+        self._first_member: Predictor | None = open_member(paths[0])
+        self._pipeline = self._first_member.pipeline
+        self.fields = self._first_member.fields
         self.source = ", ".join(paths)
-        self.task = self._first.task
+        self.task = self._first_member.task
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
         """Answers rows, see `Predictor`; reads all rows before the first answer."""
@@ -183,13 +187,14 @@ class Ensemble:
     def answer_located(
         self, rows: Iterable[tuple[str, Row | str]]
     ) -> Iterator[dict[str, Any]]:
-        """Answers rows with their locations, for messages; see `__call__`."""
+        """Answers (location, row) pairs; messages name the location. See `__call__`."""
         rows, totals = list(rows), list[Any]()
         for path in self._paths:
-            member, self._first = self._first or self._open(path), None
+            member, self._first_member = self._first_member or self._open(path), None
             scores = list(member.score(rows))
             del member  # before the next one is opened
             gc.collect()
+            # `totals` is empty before the first member.
             totals = list(map(operator.add, totals, scores)) or scores
         for (location, row), total in zip(rows, totals, strict=True):
             checked = text_rows.check(location, row, self.fields)
@@ -197,7 +202,7 @@ class Ensemble:
 
 
 def _group(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yields groups of examples with about `_INPUTS_TO_SORT` inputs."""
+    """Yields groups of examples with about `_INPUTS_TO_SORT` inputs in each group."""
     group: list[Example] = []
     count = 0
     for example in examples:
@@ -229,13 +234,14 @@ def run(
     """
     if arguments and config.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    source: Any = {"checkpoint": config.checkpoint, "files": config}
-    source["log"] = functools.partial(print, file=log)
+    keywords: Any = {"checkpoint": config.checkpoint, "files": config}
+    keywords["log"] = functools.partial(print, file=log)
     predictor: Predictor | Ensemble
+    # Commas and patterns name several models, unless a path has exactly this name.
     if set(",*") & set(config.model) and not os.path.exists(config.model):
-        predictor = load_ensemble(config.model.split(","), options, **source)
+        predictor = load_ensemble(config.model.split(","), options, **keywords)
     else:
-        predictor = load(config.model, options, **source)
+        predictor = load(config.model, options, **keywords)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
         rows = text_rows.read(config, arguments, predictor.fields, log)
@@ -243,6 +249,7 @@ def run(
         if config.output_file:
             write = files.enter_context(atomic(config.output_file)).write
         answers = predictor.answer_located(rows)
+        # disable=None: the progress bar appears only if `log` is a terminal.
         for answer in tqdm.tqdm(answers, unit="row", file=log, disable=None):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
@@ -254,7 +261,7 @@ def _to_standard_output(line: bytes) -> None:
 
 
 def load_ensemble(paths: Sequence[str], *arguments: Any, **options: Any) -> Ensemble:
-    """Opens several fine-tuned models; one at a time is in memory.
+    """Opens several fine-tuned models as one; only one is in memory at a time.
 
     Args:
         paths: the models' folders, or patterns such as "runs/mrpc/run-*".
@@ -293,7 +300,7 @@ def load(
     """
     exported = sessions.find(path)
     opened = ModelFolder(path, checkpoint=checkpoint, files=files)
-    _ = opened.task or exported or opened.source  # an error if there are no weights
+    _ = opened.task or exported or opened.source  # raises if there are no weights
     task = _resolve_task(path, opened, options)
     pipeline = _pipeline(task, opened, options)
     if exported is None:
@@ -306,27 +313,28 @@ def load(
 def _resolve_task(
     path: str | Path, opened: ModelFolder, options: AnswerSettings
 ) -> dict[str, Any]:
-    """Combines the `task.json` of a folder with the options.
+    """Returns the `task.json` of a folder, changed by the options.
 
     Raises:
         InputError: the task is unknown, or the options contradict the folder.
     """
     stored, is_ours = opened.task, metadata.is_from_run(opened.task)
     location = opened.folders[0] / metadata.TASK
-    fine_tuned = stored.get("kind")
-    kind = options.task or fine_tuned
+    stored_kind = stored.get("kind")
+    kind = options.task or stored_kind
     if kind is None:
         raise InputError(
             f"{path}: has no task.json; pass --task, one of "
             f"{', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
         )
-    allowed = [*registry.PRETRAINED]
-    if not is_ours and fine_tuned in metadata.HF_PROBLEMS:
-        allowed += metadata.HF_PROBLEMS
+    kinds = [*registry.PRETRAINED]
+    # Hugging Face's config.json often lacks the problem type, so --task may replace it.
+    if not is_ours and stored_kind in metadata.HF_PROBLEMS:
+        kinds += metadata.HF_PROBLEMS
     else:
-        allowed += registry.FINE_TUNED if fine_tuned is None else [fine_tuned]
-    if kind not in allowed:
-        names = ", ".join(dict.fromkeys(allowed))
+        kinds += registry.FINE_TUNED if stored_kind is None else [stored_kind]
+    if kind not in kinds:
+        names = ", ".join(dict.fromkeys(kinds))
         raise InputError(f"--task={kind}: must be one of {names}")
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
@@ -338,14 +346,14 @@ def _resolve_task(
             f"--task={kind}: needs --labels, in the order of the model's outputs"
         )
     if kind == "question_answering" and options.threshold is not None and not is_ours:
-        task["version"] = "2.0"  # only this version has null odds
+        task["version"] = "2.0"  # only this version scores "no answer"
     return task
 
 
 def _pipeline(
     task: Mapping[str, Any], opened: ModelFolder, options: AnswerSettings
 ) -> Pipeline:
-    """Returns the pipeline of a `task.json`."""
+    """Returns the pipeline for a task in the keys of `task.json`."""
     location = opened.folders[0] / metadata.TASK
     pipeline = registry.pipeline(task["kind"], location)
     options.check_for(task["kind"], pipeline.options)
@@ -358,7 +366,7 @@ def _pipeline(
 def _load_exported(
     file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: AnswerSettings
 ) -> Predictor:
-    """Opens a file that `convert` wrote, without TensorFlow."""
+    """Opens an ONNX or LiteRT file that `convert` wrote; imports no TensorFlow."""
     runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
     if options.runtime not in ("auto", runtime):
         raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")
@@ -379,6 +387,7 @@ def _load_weights(
     options: AnswerSettings,
     log: Log | None,
 ) -> Predictor:
+    """Builds the Keras model of a task, and loads its weights."""
     from albert_tf import weights
     from albert_tf.serve import runtimes
     from albert_tf.tasks import text_graphs
@@ -396,6 +405,7 @@ def _load_weights(
             serving_fn = functools.partial(
                 text_graphs.embeddings, model, tokenizer, max_seq_length=length
             )
+    # The weights may lack the pooler if no head of the model reads it.
     unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
     weights.load(model, opened.source, only=parts, allow_missing=unread, warn=False)
     open_run = functools.partial(

@@ -8,7 +8,8 @@ from albert_tf.serve.runtimes.signatures import Signature
 def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns the contents of a .tflite file with one signature.
 
-    The converter stores equal constants once, and so the weights of shared blocks.
+    The converter stores equal constants only once. So the file contains the weights of
+    a block only once, even if several layers share it.
     """
     import tensorflow as tf
 
@@ -30,6 +31,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [call.get_concrete_function()], root
     )
+    # DEFAULT stores int8 weights, unless the types below replace int8.
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if precision == "float16":

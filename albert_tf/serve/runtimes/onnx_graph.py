@@ -1,7 +1,7 @@
 """ONNX files: the graph of a model, written node by node from its weights.
 
-All layers name the same initializers, so a file has shared weights once. The graph uses
-only standard operators.
+Layers that share weights refer to the same initializers, so a file contains these
+weights only once. The graph uses only standard operators.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from albert_tf.model import heads, models
 from albert_tf.model.layers import MASKED_SCORE, NORM_EPSILON
 from albert_tf.serve.runtimes.signatures import Signature
 
-# The first operator set with Gelu, and its version of the file format.
+# The first operator set with Gelu, and the file format's version for this operator set.
 _OPSET = 20
 _IR_VERSION = 9
 _FLOAT, _INT32 = TensorProto.FLOAT, TensorProto.INT32
@@ -36,9 +36,9 @@ _ACTIVATIONS = {
 class _Graph:
     """An ONNX graph with a method for each operator, which adds a node.
 
-    `graph.Add(x, 1.0)` returns the name of the output. Inputs are names of tensors,
-    variables, float32 numbers or lists of int64 numbers. See `layers` for the letters
-    of shapes.
+    `graph.Add(x, 1.0)` returns the name of the output. An input is the name of a
+    tensor, a Keras variable, a float (stored as float32) or a list of ints (stored as
+    int64). See `layers` for the letters of shapes.
     """
 
     def __init__(self):
@@ -46,7 +46,10 @@ class _Graph:
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
-        """Returns a method that adds a node with one output, or `count` outputs."""
+        """Returns a method that adds a node of an operator.
+
+        The method returns the name of the node's output, or a list of `count` names.
+        """
 
         def add(*inputs: Any, count: int | None = None, **attributes: Any) -> Any:
             outputs = [f"{op}_{len(self.nodes)}_{i}" for i in range(count or 1)]
@@ -57,13 +60,13 @@ class _Graph:
         return add
 
     def store(self, name: str, array: Any) -> str:
-        """Returns the name of an initializer, which is created once."""
+        """Creates an initializer, unless the name exists; returns the name."""
         if name not in self.initializers:
             self.initializers[name] = numpy_helper.from_array(np.asarray(array), name)
         return name
 
     def _name(self, value: Any) -> str:
-        """Returns the name of an input, and stores constants."""
+        """Returns the name of an input; stores variables and constants."""
         if isinstance(value, str):
             return value
         if isinstance(value, keras.Variable):
@@ -88,7 +91,7 @@ class _Graph:
         op, attributes = _ACTIVATIONS[name]
         return getattr(self, op)(x, **attributes)
 
-    def first(self, states: str) -> str:
+    def first_state(self, states: str) -> str:
         """Returns the state of the first token: [B, H] from [B, T, H]."""
         return self.Gather(states, self.store("first", np.int64(0)), axis=1)
 
@@ -97,6 +100,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns the contents of an .onnx file."""
     graph = _Graph()
     tensors = _outputs(graph, model, set(signature.outputs))
+    # An Identity node gives a tensor the name of an output.
     for name in signature.outputs:
         graph.nodes.append(helper.make_node("Identity", [tensors[name]], [name]))
     info = helper.make_tensor_value_info
@@ -122,7 +126,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
 def _store_in_float16(graph: onnx.GraphProto) -> None:
     """Stores weights in float16, and casts each once to float32 for the computation.
 
-    `onnxruntime.transformers.float16` adds a cast for each use of a weight, so that
+    `onnxruntime.transformers.float16` would add a cast for each use of a weight. Then
     constant folding would store a shared block once for each layer.
     """
     for weight in graph.initializer:
@@ -137,12 +141,12 @@ def _store_in_float16(graph: onnx.GraphProto) -> None:
 def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
     """Rounds weights to 8 bits, with a scale for each column of a matrix.
 
-    Inputs of the products are rounded at run time. CPUs without VNNI add two products
-    in 16 bits. `reduce_range` limits weights to 7 bits, to avoid an overflow.
+    The inputs of matrix products are rounded at run time. CPUs without VNNI add two
+    products in 16 bits, so `reduce_range` limits weights to 7 bits: no sum overflows.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # The graph has nothing to fold, so it needs no pre-processing.
+    # Prevents a warning: the graph has no constants that pre-processing could fold.
     file.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
@@ -158,18 +162,23 @@ def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, str]:
-    """Adds a model; returns its tensors, at least `names`, by their names in Keras."""
+    """Adds a model to the graph.
+
+    Returns:
+        {name of an output in Keras: name of its tensor}, for at least `names`.
+    """
     inputs = {name: name for name in ("input_ids", "input_mask", "segment_ids")}
     if isinstance(model, models.AlbertMultipleChoice):
-        rows = graph.Concat([-1], graph.Shape("input_ids", start=2), axis=0)
-        inputs = {name: graph.Reshape(name, rows) for name in inputs}
+        # From [B, C, T] to [B * C, T].
+        flat_shape = graph.Concat([-1], graph.Shape("input_ids", start=2), axis=0)
+        inputs = {name: graph.Reshape(name, flat_shape) for name in inputs}
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
-    # If all outputs use only the first token, the last layer computes only that.
+    # If all outputs use only the first token, the last layer computes only its state.
     first_only = names <= {"logits", "pooled_output", "sop_logits"} and not (
         isinstance(model, models.AlbertTokenClassifier)
     )
     states = _encoder(graph, encoder, inputs, first_only)
-    pooled = graph.Tanh(graph.dense(encoder.pooler, graph.first(states)))
+    pooled = graph.Tanh(graph.dense(encoder.pooler, graph.first_state(states)))
     outputs = {"sequence_output": states, "pooled_output": pooled}
     match model:
         case models.AlbertPretrainer():
@@ -184,6 +193,7 @@ def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, st
         case models.AlbertMultipleChoice():
             logits = graph.dense(model.head.output_dense, pooled)
             shape = graph.Shape("input_ids", end=2)
+            # A choice without tokens does not exist.
             choice_mask = graph.ReduceMax("input_mask", [-1], keepdims=0)
             logits = graph.Reshape(logits, shape)
             outputs["logits"] = graph.Add(logits, _mask_scores(graph, choice_mask))
@@ -198,7 +208,7 @@ def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, st
 
 
 def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -> str:
-    """Adds the encoder.
+    """Adds the encoder, and with `first_only` only the first token of the last layer.
 
     Returns:
         The last layer's output, float32 [B, T, H]; [B, 1, H] if `first_only`.
@@ -211,22 +221,25 @@ def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -
     hidden = graph.norm(tables.norm, graph.Add(graph.Add(words, segments), positions))
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
-    scores = graph.Unsqueeze(_mask_scores(graph, inputs["input_mask"]), [1, 2])
+    mask_scores = graph.Unsqueeze(_mask_scores(graph, inputs["input_mask"]), [1, 2])
     blocks = list(encoder.layers_in_order())
     for i, block in enumerate(blocks):
-        last = first_only and i == len(blocks) - 1
-        hidden = _block(graph, block, hidden, scores, last)
+        skips = first_only and i == len(blocks) - 1
+        hidden = _block(graph, block, hidden, mask_scores, first_only=skips)
     return hidden
 
 
 def _mask_scores(graph: _Graph, mask: str) -> str:
-    """Returns 0 if a mask is 1, and `MASKED_SCORE` if it is 0."""
+    """Returns float32 0 where a mask is 1, and `MASKED_SCORE` where it is 0."""
     padding = graph.Sub(1.0, graph.Cast(mask, to=_FLOAT))
     return graph.Mul(padding, MASKED_SCORE)
 
 
 def _block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> str:
-    """Adds a layer, or only its output for the first token."""
+    """Adds a layer; with `first_only` it computes the output of only the first token.
+
+    `mask` is the result of `_mask_scores`, which is added to the attention scores.
+    """
     attention, feed_forward, config = block.attention, block.feed_forward, block.config
     inputs = graph.Slice(hidden, [0], [1], [1]) if first_only else hidden
     query = graph.dense(attention.query, inputs)
@@ -247,12 +260,13 @@ def _block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> st
 
 
 def _heads(graph: _Graph, config, x: str, order: list[int]) -> str:
-    """Splits [B, T, H] into heads [B, T, N, D], and permutes the axes."""
+    """Splits [B, T, H] into heads [B, T, N, D], and permutes the axes to `order`."""
     sizes = [0, 0, config.num_attention_heads, config.head_size]
     return graph.Transpose(graph.Reshape(x, sizes), perm=order)
 
 
 def _masked_lm(graph: _Graph, model, states: str) -> str:
+    """Adds the masked LM head; returns the logits, float32 [B, P, V]."""
     head, table = model.masked_lm, model.encoder.embeddings.word
     hidden = _gather_positions(graph, states, "masked_lm_positions")
     hidden = graph.dense(head.transform, hidden)
@@ -263,7 +277,7 @@ def _masked_lm(graph: _Graph, model, states: str) -> str:
 
 
 def _gather_positions(graph: _Graph, states: str, positions: str) -> str:
-    """Gathers [B, P, H] from states [B, T, H] at int [B, P]."""
+    """Gathers [B, P, H] from states [B, T, H] at positions, int [B, P]."""
     indices = graph.Unsqueeze(graph.Cast(positions, to=TensorProto.INT64), [-1])
     return graph.GatherND(states, indices, batch_dims=1)
 
@@ -271,28 +285,28 @@ def _gather_positions(graph: _Graph, states: str, positions: str) -> str:
 def _conditional_spans(
     graph: _Graph, head: heads.ConditionalSpanHead, states: str
 ) -> dict[str, str]:
-    """Adds the predictions of the head of SQuAD 2.0, see its docstring for shapes."""
+    """Adds the predictions of the SQuAD 2.0 head; for shapes see the head's `call`."""
     impossible = graph.Cast("p_mask", to=_FLOAT)
     start = graph.Squeeze(graph.dense(head.start, states), [-1])
     start = _mask(graph, start, impossible)
     log_probs = graph.LogSoftmax(start, axis=-1)
-    top, index = graph.TopK(log_probs, [head.start_n_top], count=2)
-    end = _end_log_probs(graph, head, states, index, impossible)
-    end_top, end_index = graph.TopK(end, [head.end_n_top], count=2)
-    spans = [-1, head.start_n_top * head.end_n_top]
-    end_index = graph.Reshape(end_index, spans)
+    start_top, start_index = graph.TopK(log_probs, [head.start_n_top], count=2)
+    end_log_probs = _end_log_probs(graph, head, states, start_index, impossible)
+    end_top, end_index = graph.TopK(end_log_probs, [head.end_n_top], count=2)
+    shape = [-1, head.start_n_top * head.end_n_top]
+    end_index = graph.Reshape(end_index, shape)
     weights = graph.Unsqueeze(graph.Softmax(start), [1])
     expected = graph.Squeeze(graph.MatMul(weights, states), [1])
-    both = graph.Concat(expected, graph.first(states), axis=-1)
-    hidden = graph.Tanh(graph.dense(head.answer_hidden, both))
-    answer = graph.Squeeze(graph.dense(head.answer, hidden), [-1])
+    pair = graph.Concat(expected, graph.first_state(states), axis=-1)
+    hidden = graph.Tanh(graph.dense(head.answer_hidden, pair))
+    cls_logits = graph.Squeeze(graph.dense(head.answer, hidden), [-1])
     return {
         "start_log_probs": log_probs,
-        "start_top_log_probs": top,
-        "start_top_index": graph.Cast(index, to=_INT32),
-        "end_top_log_probs": graph.Reshape(end_top, spans),
+        "start_top_log_probs": start_top,
+        "start_top_index": graph.Cast(start_index, to=_INT32),
+        "end_top_log_probs": graph.Reshape(end_top, shape),
         "end_top_index": graph.Cast(end_index, to=_INT32),
-        "cls_logits": answer,
+        "cls_logits": cls_logits,
     }
 
 
@@ -301,6 +315,7 @@ def _end_log_probs(
 ) -> str:
     """Returns the log-probability of each token for each start, float32 [B, S, T]."""
     starts = _gather_positions(graph, states, start_index)
+    # The input of this layer is [state, start]; each half of its kernel is one product.
     layer = head.end_hidden
     upper, lower = np.split(np.asarray(layer.kernel), 2)
     kernel = graph.store(f"{layer.kernel.path} of the state", upper)
