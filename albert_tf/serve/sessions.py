@@ -13,7 +13,8 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
-# The name of the model in a folder that `convert` writes with its vocabulary and task.
+# The name, without suffix, of the model file in a folder that `convert` writes. The
+# folder also has the vocabulary and the task.
 NAME = "albert"
 
 _Arrays = Mapping[str, np.ndarray]
@@ -25,9 +26,9 @@ class Session:
 
     Attributes:
         path: the file.
-        inputs: the names of its inputs.
-        outputs: the names of its outputs.
-        run: computes the outputs.
+        inputs: the names of the model's inputs.
+        outputs: the names of the model's outputs.
+        run: computes the outputs from int32 inputs, both by name.
     """
 
     path: Path
@@ -36,7 +37,7 @@ class Session:
     run: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
-        """Runs a batch of int arrays by name; ignores other names.
+        """Runs the model on a batch of int arrays by name; ignores unknown names.
 
         Raises:
             InputError: an input is missing.
@@ -51,10 +52,10 @@ class Session:
 
 
 def find(path: str | Path) -> Path | None:
-    """Returns the model file of a folder that answers without TensorFlow, if any.
+    """Returns the LiteRT or ONNX file in a folder of `convert`; None if there is none.
 
     Raises:
-        InputError: the path is a model file, which has no vocabulary.
+        InputError: the path is such a file, not its folder with the vocabulary.
     """
     path = Path(path)
     if path.suffix in SUFFIXES.values() and path.is_file():
@@ -71,11 +72,11 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
 
     Args:
         path: a `.tflite` or `.onnx` file.
-        num_threads: threads of one run. By default LiteRT uses one for each core, and
-            ONNX Runtime chooses.
+        num_threads: number of threads of one run. By default LiteRT uses one thread for
+            each core, and ONNX Runtime chooses the number.
 
     Raises:
-        InputError: it is another file, or the runtime is not installed.
+        InputError: the path is no such file, or the runtime is not installed.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES.values():
@@ -87,7 +88,11 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
 
 
 def check_installed(*packages: str) -> None:
-    """Checks that the packages for ONNX are installed."""
+    """Checks that some packages, which ONNX needs, are installed.
+
+    Raises:
+        InputError: a package is missing.
+    """
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise InputError(
@@ -101,7 +106,7 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads or 0
+    options.intra_op_num_threads = num_threads or 0  # 0: the runtime chooses
     try:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
@@ -120,15 +125,15 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     from ai_edge_litert.interpreter import Interpreter
 
     try:
-        # Its own default is a single thread.
+        # By default, LiteRT would use a single thread.
         threads = num_threads or cores.available()
         interpreter = Interpreter(str(path), num_threads=threads)
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError):
         raise InputError(f"{path}: not a LiteRT model") from None
-    # The runner of a signature resizes the inputs.
+    # A signature runner resizes the input tensors to the size of each batch.
     run: Any = interpreter.get_signature_runner()
-    lock = threading.Lock()  # an interpreter has one set of tensors
+    lock = threading.Lock()  # runs would overwrite each other's tensors
 
     def call(inputs: _Arrays) -> dict[str, np.ndarray]:
         with lock:

@@ -5,16 +5,17 @@
     pipelines       base classes that answer raw text in Python, with any runtime
     serving         functions that answer raw text in a TensorFlow graph
     pretraining     masked LM and sentence order
-    classification  the family of tasks that predict labels or numbers for texts
+    classification  the family of tasks that predict labels or numbers of texts
     text_task       a data set of texts: files, columns, labels, metrics
     glue            the data sets of GLUE
-    custom          a data set that settings describe, such as a user's table
-    catalogue       data sets by name
+    custom          the data set that settings describe, such as a user's table
+    catalogue       the data sets that have a name, such as MNLI
+    head_labels     matches the labels of a loaded head with the labels of a task
     metrics         accuracy, F1, correlations, reports by label
     confusion       confusion matrices and their pictures
     submission      prediction files as released, and for the GLUE website
-    text_pipeline   predicts labels or numbers for texts, in Python
-    text_graphs     the same in a TensorFlow graph, and embeddings
+    text_pipeline   predicts labels or numbers of texts, in Python
+    text_graphs     predicts labels, numbers or embeddings in a TensorFlow graph
     race/           multiple choice
     tagging/        labels for words: named entities, parts of speech
     squad/          question answering

@@ -90,7 +90,10 @@ class Task(abc.ABC):
         """
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Initializes a model without a checkpoint; returns a line to log, or None."""
+        """Sets weights of a new model that need data; returns a line to log, or None.
+
+        It is called only if no checkpoint is loaded.
+        """
         return None
 
     def check_folder(self, folder: Path) -> None:
@@ -118,11 +121,11 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_weights(self, batch: Batch) -> dict[str, Any]:
-        """Returns the weight of each loss, float32 [], of a part of a batch."""
+        """Returns the weight of each loss for a part of a batch, float32 []."""
 
     @abc.abstractmethod
     def loss_sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns the sum of each loss, float32 [], of a part of a batch.
+        """Returns the sum of each loss over the examples of a part, float32 [].
 
         The result may be empty for an evaluation without labels.
         """
@@ -137,13 +140,17 @@ class Task(abc.ABC):
         return self.combine_losses({name: sums[name] / weights[name] for name in sums})
 
     def combine_losses(self, losses: Mapping[str, Any]) -> Any:
-        """Returns the sum of the mean losses of a batch."""
+        """Returns the total loss, the sum of the mean losses of a batch."""
         return sum(losses.values())
 
     def batch_metrics(
         self, outputs: Outputs, batch: Batch
     ) -> dict[str, tuple[Any, Any]]:
-        """Returns the sum and the weight of the other metrics, float32 [] each."""
+        """Returns the sum and the weight of each metric that is not a loss.
+
+        Both are float32 [], for a part of a batch. The metric is the total of the sums,
+        divided by the total of the weights.
+        """
         return {}
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
@@ -151,7 +158,10 @@ class Task(abc.ABC):
         return dict(means)
 
     def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns the outputs for predictions, [B, ...]; the batch may lack labels."""
+        """Returns the outputs that predictions need, [B, ...].
+
+        The batch may lack labels.
+        """
         return {}
 
     def evaluate_predictions(
@@ -162,8 +172,8 @@ class Task(abc.ABC):
         Args:
             predictions: the `prediction_outputs` of each example of `evaluation`, in
                 order.
-            metrics: the result of `finalize_metrics`; complete after the last item of
-                `predictions`.
+            metrics: the result of `finalize_metrics`. It is complete only after the
+                last item of `predictions` has been read.
         """
         return {}
 
@@ -186,7 +196,7 @@ class Split:
     Attributes:
         name: "train", "dev", "test" or another name, for files and messages.
         examples: examples from `FineTuningTask.read_examples`.
-        features: features from `FineTuningTask.features`, or None.
+        features: features from `FineTuningTask.features`; None before encoding.
     """
 
     name: str
@@ -230,13 +240,13 @@ class FineTuningTask(Task):
 
     read_examples       reads files; returns examples by split
     encode              tokenizes examples; returns arrays, which are cached
-    features            makes the features of a split from these arrays
+    features            makes the features of a split from the arrays of `encode`
     dataset             makes batches from features
     build_model, loss_weights, loss_sums, prediction_outputs: see `Task`
     postprocess         makes answers from outputs, in the order of the examples
     compute_metrics     compares answers with the examples
-    write               formats answers as released files
-    predict_and_write   does all three for each test split
+    write               returns the prediction files, such as the released ones
+    predict_and_write   predicts, measures and writes the answers to each test split
     serving_fn          makes the function of a SavedModel for raw text
 
     Attributes:
@@ -247,13 +257,13 @@ class FineTuningTask(Task):
         extra_export_formats: formats to export to in addition to the SavedModel.
         label_names: other names of the labels, to match them with a head's labels.
         labels_are_fixed: whether no flag can change the labels.
-        predicted: the labels and the predictions of the last evaluation, by split:
+        predicted: the true labels and the predictions of the last evaluation, by split:
             class numbers; 0 and 1 with several labels; numbers of a regression.
 
     Args:
         settings: settings with all defaults, see `TaskSettings.with_defaults`.
         config: the model's config.
-        tokenizer: makes the model's inputs.
+        tokenizer: the tokenizer with the model's vocabulary.
         multiple: see `BucketedExamples`.
     """
 
@@ -343,9 +353,9 @@ class FineTuningTask(Task):
             log: logs a line.
 
         Returns:
-            The settings, completed from data and folder, such as labels; and the splits
-            without features, by "train", "dev" and "test". A split under two names is
-            encoded once.
+            The settings, with values such as labels from the data or model folder;
+            and the splits without features, by "train", "dev" and "test". If two of
+            these have the same `Split` object, it is encoded only once.
 
         Raises:
             InputError: a file is missing or broken, or does not fit.
@@ -388,7 +398,7 @@ class FineTuningTask(Task):
 
         Args:
             split: a split without features.
-            arrays: the result of `encode`; by default, it is called.
+            arrays: the result of `encode`; None: this method calls `encode`.
         """
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
@@ -429,7 +439,7 @@ class FineTuningTask(Task):
 
         Args:
             split: the examples.
-            answers: answers to one or more of the first examples.
+            answers: the answers to all examples, or only to the first ones.
         """
         return {}
 
@@ -446,12 +456,15 @@ class FineTuningTask(Task):
     def _split_answers(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
-            if (first := next(rows, None)) is None:
+            if (first_row := next(rows, None)) is None:
                 break  # --max_eval_steps ends the evaluation earlier
-            yield split, self.postprocess(split, itertools.chain([first], rows))
+            yield split, self.postprocess(split, itertools.chain([first_row], rows))
 
     def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
-        """Returns the metrics; from the second split on, the name is a prefix."""
+        """Returns the metrics of splits that are given with their answers.
+
+        From the second split on, the split's name is a prefix of the metric's name.
+        """
         scores: dict[str, float] = {}
         self.predicted, self.confusions = {}, {}
         for number, (split, answers) in enumerate(answered):
@@ -459,6 +472,7 @@ class FineTuningTask(Task):
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
         labels = self.settings.labels or ()
+        # Only for one class per example: labels of shape [n].
         with errors.log_failure("confusion matrix of the evaluation"):
             self.confusions = {
                 name: Confusion.from_predictions(labels, *pair)
@@ -505,6 +519,7 @@ class FineTuningTask(Task):
         order, note = self._head_order(source)
         pooler = "encoder.pooler"
         if complete:
+            # An empty order means that the head does not fit, see `_head_order`.
             if order == []:
                 raise InputError(f"{source.path}: {note}")
             unread = () if model.head_reads_pooler else pooler
@@ -514,26 +529,27 @@ class FineTuningTask(Task):
         report = load(
             only="encoder", allow_missing=pooler, init_from_group0=init_from_group0
         )
-        done = f"{len(report.loaded)} weights of the encoder ({report.format})"
+        line = f"{len(report.loaded)} weights of the encoder ({report.format})"
         if report.missing and model.head_reads_pooler:
-            done += "; a new pooler"
+            line += "; a new pooler"
         if order == []:
-            return f"{done}; a new head, as {note}"
+            return f"{line}; a new head, as {note}"
         try:
             head = load(only="head", allow_missing="head", head_order=order)
         except weights.MisfitError:  # the head of another task
-            return f"{done}; the file's head does not fit: a new one"
+            return f"{line}; the file's head does not fit: a new one"
         if head.loaded:
-            return f"{done} and the head{note}"
-        left = f" ({len(report.unused)} weights of other heads not used)"
-        return f"{done}; a new head{left if report.unused else ''}"
+            return f"{line} and the head{note}"
+        unused = f" ({len(report.unused)} weights of other heads not used)"
+        return f"{line}; a new head{unused if report.unused else ''}"
 
     def _head_order(self, source: weights.Source) -> tuple[list[int] | None, str]:
         """Matches the labels of a file's head with the task's labels.
 
         Returns:
-            The order for `weights.load`, or an empty list if the head has other labels
-            or is for another task; and a text to log.
+            The `head_order` for `weights.load`, and a text to log. The order is empty
+            if the head has other labels or is for another task. It is None if there are
+            no names to match: the head's order is kept.
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.task_type)
@@ -545,6 +561,7 @@ class FineTuningTask(Task):
         if not labels or not (saved_labels or flag_labels):
             return None, f" (labels taken for {', '.join(labels)})" if labels else ""
         candidates = [saved_labels, flag_labels]
+        # --labels cannot change fixed labels, so it describes the head and comes first.
         if self.labels_are_fixed:
             candidates.reverse()
         for head in filter(None, candidates):
@@ -585,7 +602,10 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def example_weights(batch: Batch) -> Any:
-    """Returns 1 for examples and 0 for padding of the batch, float32 [B]."""
+    """Returns the weight of each example in the loss, float32 [B].
+
+    It is 0 for padding of the batch, otherwise 1 or the weight of the example's class.
+    """
     if "example_weight" in batch:
         return batch["example_weight"]
     return ops.ones(ops.shape(batch["input_ids"])[:1], "float32")

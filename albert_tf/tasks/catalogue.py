@@ -16,7 +16,7 @@ TASKS: dict[str, TextTask] = {
 
 
 def find(name: str) -> TextTask:
-    """Returns the task of a name; case, dashes and underscores are ignored.
+    """Returns the task with a name; case, dashes, underscores and spaces are ignored.
 
     Raises:
         InputError: there is no such task.

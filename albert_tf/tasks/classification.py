@@ -35,10 +35,11 @@ from albert_tf.text.inputs import Inputs
 
 
 class Classification(base.FineTuningTask):
-    """Predicts classes, several labels, or numbers (paper, GLUE).
+    """Predicts a class, several labels or a number for a text or a pair of texts.
 
-    The metrics are those of the `TextTask`, and `eval_loss` as released. From the
-    second evaluated split on, metrics have the split's name as a prefix.
+    GLUE has such tasks. The metrics are the metrics of the `TextTask`, and the released
+    `eval_loss`. From the second evaluated split on, metrics have the split's name as a
+    prefix.
     """
 
     task_types = ("classification", "multi_label", "regression")
@@ -61,11 +62,13 @@ class Classification(base.FineTuningTask):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
+        # (): the labels are the ones in the training table.
         if task.labels == ():
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
         _check_threshold(task, config.threshold)
+        # A part can have several tables, such as "dev" and "dev_mismatched".
         splits: Splits = {
             part: [
                 tables.get(name) or read(task, name)
@@ -74,11 +77,12 @@ class Classification(base.FineTuningTask):
             ]
             for part in config.parts
         }
-        for part in (part for part, tables in splits.items() if not tables):
+        for part in (part for part, group in splits.items() if not group):
             raise InputError(
                 f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
                 f"{', '.join(task.files)}"
             )
+        # `settings.labels` is still the value of --labels: the labels of a loaded head.
         fields = {**custom.settings_fields(task), "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -94,11 +98,11 @@ class Classification(base.FineTuningTask):
 
     def encode(self, split: Split) -> Arrays:
         examples = split.examples
-        pairs = bool(examples) and examples[0].text_b is not None
+        has_pairs = bool(examples) and examples[0].text_b is not None
         encoded = inputs.encode(
             self.tokenizer,
             [example.text_a for example in examples],
-            [example.text_b or "" for example in examples] if pairs else None,
+            [example.text_b or "" for example in examples] if has_pairs else None,
             self.tokens_per_example,
             num_threads=cores.available(),
         )
@@ -152,13 +156,13 @@ class Classification(base.FineTuningTask):
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
-        """Returns probabilities, [B, K], or numbers of a regression, [B, 1]."""
-        probabilities = {
+        """Returns `outputs`: probabilities [B, K], or regression numbers [B, 1]."""
+        activations = {
             "classification": ops.softmax,
             "multi_label": ops.sigmoid,
             "regression": lambda logits: logits,
         }
-        return {"outputs": probabilities[self.text_task.kind](outputs["logits"])}
+        return {"outputs": activations[self.text_task.kind](outputs["logits"])}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the `prediction_outputs` as an array, float32 [n, K]."""
@@ -174,7 +178,7 @@ class Classification(base.FineTuningTask):
         return self.text_task.compute_metrics(targets, predictions)
 
     def on_new_best_checkpoint(self, folder, metrics):
-        """Writes the scores of each label and the confusion matrix."""
+        """Writes each label's scores and the confusion matrix, if there are labels."""
         if self.text_task.labels is None:
             return
         tables = (
@@ -188,13 +192,13 @@ class Classification(base.FineTuningTask):
                 base.write(folder / "confusion_matrix.png", picture)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Also writes the scores of each label if the run does not train."""
+        """Also writes the scores of each label; runs that train have written them."""
         if self.predicted and run.writes and not run.settings.do_train:
             self.on_new_best_checkpoint(run.folder, {})
         super().predict_and_write(run, splits)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
-        """Returns the released files, and the submission file for GLUE."""
+        """Returns the files of the released code, and the submission file for GLUE."""
         task, examples = self.text_task, split.examples
         suffix = split.name.removeprefix("test")
         files = {
@@ -207,13 +211,13 @@ class Classification(base.FineTuningTask):
 
     def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
         task = self.text_task
-        common = {
+        keywords = {
             "max_seq_length": options.max_seq_length or self.tokens_per_example,
             "pairs": self.settings.texts == 2,
         }
         if task.labels is None:
             return text_graphs.regressor(
-                model, self.tokenizer, bounds=task.bounds, **common
+                model, self.tokenizer, bounds=task.bounds, **keywords
             )
         return text_graphs.classifier(
             model,
@@ -221,14 +225,14 @@ class Classification(base.FineTuningTask):
             labels=task.labels,
             multi_label=task.kind == "multi_label",
             threshold=options.threshold,
-            **common,
+            **keywords,
         )
 
 
 def _find_task(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> TextTask:
-    """Returns the task for the flags.
+    """Returns the task that the flags name or describe.
 
     Args:
         settings: the flags.
@@ -246,6 +250,7 @@ def _find_task(
         raise InputError(
             f"--data_dir: must be the folder with {', '.join(task.files.values())}"
         )
+    # The catalogue has the task's labels; --labels names a loaded head's outputs.
     head, labels = settings.labels, task.labels or ()
     if head is not None and head_labels.match(labels, head, task.names) is None:
         raise InputError(
@@ -267,17 +272,24 @@ def _check_threshold(task: TextTask, threshold: float | None) -> None:
 def _class_weights(
     values: Sequence[str], task: TextTask, targets: np.ndarray
 ) -> np.ndarray:
-    """Returns the class weight of each example, float32 [n]."""
+    """Returns the weight of each example's class, float32 [n].
+
+    Args:
+        values: the value of --class_weights: "balanced" or items like "label=number".
+        task: the task.
+        targets: the class numbers of the examples, int [n].
+    """
     labels, flag = task.labels or (), f"--class_weights={','.join(values)}"
     if task.kind != "classification":
         raise InputError(f"{flag}: requires classification; the task is {task.kind}")
     if tuple(values) == ("balanced",):
         counts = np.bincount(targets)
+        # The formula of scikit-learn: n / (number of classes * examples of the class).
         balanced = len(targets) / np.count_nonzero(counts) / counts[targets]
         return balanced.astype(np.float32)
-    pairs = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in values]
-    weights = {pair[1]: float(pair[2]) for pair in pairs if pair}
-    if None in pairs or not {*weights} <= {*labels} or min(weights.values()) <= 0:
+    matches = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in values]
+    weights = {match[1]: float(match[2]) for match in matches if match}
+    if None in matches or not {*weights} <= {*labels} or min(weights.values()) <= 0:
         raise InputError(
             f"{flag}: must be balanced, or label=number, above 0, of the labels "
             f"{', '.join(map(repr, labels))}"
@@ -291,7 +303,7 @@ def _read(
     task: TextTask,
     name: str,
 ) -> Split:
-    """Reads a table, and logs skipped rows."""
+    """Reads the table of a split, and logs its skipped rows."""
     data_dir = settings.data_dir or ""
     table = task.read(
         name,

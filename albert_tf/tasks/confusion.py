@@ -17,7 +17,8 @@ class Confusion:
 
     Attributes:
         labels: the names of K classes.
-        counts: int [K, K], examples by class (row) and predicted class (column).
+        counts: int [K, K], number of examples of each true class (row) and predicted
+            class (column).
     """
 
     labels: tuple[str, ...]
@@ -26,8 +27,9 @@ class Confusion:
     @property
     def is_collapsed(self) -> bool:
         """Whether all examples of several classes get the same prediction."""
-        true, predicted = (self.counts.any(axis).sum() for axis in (1, 0))
-        return bool(predicted == 1 and true > 1)
+        # Number of classes that occur in the labels and in the predictions.
+        num_true, num_predicted = (self.counts.any(axis).sum() for axis in (1, 0))
+        return bool(num_predicted == 1 and num_true > 1)
 
     @classmethod
     def from_predictions(
@@ -41,7 +43,7 @@ class Confusion:
 
 
 def draw(matrices: Mapping[str, Confusion]) -> bytes:
-    """Draws confusion matrices in a row, without a display.
+    """Draws confusion matrices in one row of a picture; needs no display.
 
     Args:
         matrices: one or more matrices by their titles.
@@ -53,6 +55,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
+    # Width and height of one matrix, in inches.
     size = 2.4 + 0.62 * min(max(len(m.labels) for m in matrices.values()), 14)
     figure = Figure(figsize=(size * len(matrices), size), layout="constrained")
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]

@@ -1,4 +1,4 @@
-"""The `TextTask` of settings: a registered data set, or a user's table."""
+"""Makes the `TextTask` that settings describe: a named data set or a user's table."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from albert_tf.tasks import catalogue, metrics
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.text_task import Example, Score, TextTask
 
-# The first metric is the key metric.
+# Metrics of each task type; the first one is its key metric.
 _METRICS: dict[str, dict[str, Score]] = {
     "classification": {
         "eval_accuracy": metrics.accuracy,
@@ -29,26 +29,28 @@ _METRICS: dict[str, dict[str, Score]] = {
         "MSE": metrics.mean_squared_error,
     },
 }
+# Maximum number of labels that a log line lists.
 _LABELS_IN_A_LINE = 20
 # Missing values as written by pandas, NumPy, JSON, Python, R, SQL and Excel.
 _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
 def from_settings(settings: ClassificationSettings) -> TextTask:
-    """Makes the task of settings, which are from flags or a `task.json`.
+    """Makes the task that settings describe; they are from flags or a `task.json`.
 
-    The labels are () until the training table is read.
+    If the settings have no labels, the task's labels are () until `find_labels` reads
+    them from the training table.
     """
     kind, labels = settings.kind or "classification", settings.labels or ()
-    if declared := catalogue.TASKS.get(settings.task_name or ""):
-        is_regression = declared.labels is None
-        return dataclasses.replace(declared, labels=None if is_regression else labels)
-    named = {
+    if task := catalogue.TASKS.get(settings.task_name or ""):
+        is_regression = task.labels is None
+        return dataclasses.replace(task, labels=None if is_regression else labels)
+    paths = {
         "train": settings.train_file,
         "dev": settings.dev_file,
         "test": settings.test_file,
     }
-    files = {split: file for split, file in named.items() if file is not None}
+    files = {split: file for split, file in paths.items() if file is not None}
     separator = settings.label_separator or ","
     return TextTask(
         name=settings.task_name or CUSTOM,
@@ -81,6 +83,7 @@ def merge_saved_settings(
         raise InputError(
             "--task_name=custom: requires --train_file, --dev_file or --test_file"
         )
+    # The saved labels apply only if neither a training table nor --labels is given.
     if saved_settings and not settings.train_file and not settings.labels:
         kind = settings.kind or saved_settings.kind
         settings = dataclasses.replace(
@@ -101,7 +104,7 @@ def merge_saved_settings(
 def find_labels(
     task: TextTask, examples: Iterable[Example], log: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Returns the sorted labels of a training table; logs their numbers of examples.
+    """Returns the sorted labels of a training table; logs the examples of each.
 
     Raises:
         InputError: there are too few labels.
@@ -117,7 +120,7 @@ def find_labels(
 
 
 def settings_fields(task: TextTask) -> dict[str, Any]:
-    """Returns the settings that a task determines."""
+    """Returns the values of the settings that describe a task, by name."""
     return {
         "task_name": task.name,
         "kind": task.kind,
@@ -140,20 +143,20 @@ def _check_count(location: str, kind: str | None, labels: Collection[str]) -> No
 
 
 def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
-    """Yields log lines about the labels of a table."""
-    few = [
+    """Yields log lines: the labels of a table, and warnings about suspicious labels."""
+    entries = [
         f"{label!r} {count:,}" for label, count in counts.most_common(_LABELS_IN_A_LINE)
     ]
-    rest = len(counts) - len(few)
+    rest = len(counts) - len(entries)
     others = f" and {rest:,} others" if rest else ""
-    yield f"{path}: labels {', '.join(few)}{others}"
+    yield f"{path}: labels {', '.join(entries)}{others}"
     variants: dict[str, list[str]] = {}
     for label in counts:
         variants.setdefault("".join(label.split()).casefold(), []).append(label)
     for labels in variants.values():
         if len(labels) > 1:
-            named = ", ".join(map(repr, sorted(labels)))
-            yield f"Warning: {path}: labels {named} differ only in case or spaces"
+            names = ", ".join(map(repr, sorted(labels)))
+            yield f"Warning: {path}: labels {names} differ only in case or spaces"
     for label in sorted(_MISSING & counts.keys()):
         yield f"Warning: {path}: {label!r}, as for a missing value, counts as a label"
 

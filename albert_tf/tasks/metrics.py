@@ -6,7 +6,7 @@ of labels. An undefined value (0/0) counts as 0, so that a model that predicts o
 for all examples gets the worst score and not NaN.
 """
 
-# Functions import scikit-learn, seqeval and scipy, because the imports take a second.
+# Functions import scikit-learn, seqeval and scipy when called: imports take a second.
 import warnings
 from collections.abc import Sequence
 
@@ -36,8 +36,8 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
     if labels.ndim == 1:
         return float(f1_score(labels, predictions, average="macro", zero_division=0))
-    occurs = np.flatnonzero((labels | predictions).any(axis=0))
-    f1s = [f1(labels[:, k], predictions[:, k]) for k in occurs]
+    indices = np.flatnonzero((labels | predictions).any(axis=0))
+    f1s = [f1(labels[:, k], predictions[:, k]) for k in indices]
     return float(np.mean(f1s)) if f1s else 0.0
 
 
@@ -94,7 +94,7 @@ def label_report(
     from sklearn.metrics import classification_report
 
     numbers = list(range(len(names)))
-    if labels.shape[1:] == (1,):  # scikit-learn takes one column for two classes
+    if labels.shape[1:] == (1,):  # scikit-learn reads it as class numbers
         labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
     return classification_report(
         labels,
@@ -116,7 +116,7 @@ def entity_scores(
 
     Args:
         labels: O, B-TYPE or I-TYPE for each word of each sentence.
-        predictions: a prediction for each label.
+        predictions: the predicted value for each of the labels.
     """
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 

@@ -2,8 +2,8 @@
 
 A pipeline makes model inputs from a row of text (`preprocess`), and an answer from the
 outputs of the model (`postprocess`). `serve.predict` sorts the inputs of many rows by
-length and runs them in TensorFlow, ONNX Runtime or LiteRT; this module imports none of
-them. `registry` has the pipeline of each task type.
+length and runs them in TensorFlow, ONNX Runtime or LiteRT. This module imports no
+runtime. `registry` has the pipeline of each task type.
 """
 
 import abc
@@ -20,8 +20,9 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text import inputs
 from albert_tf.text.tokenization import Tokenizer
 
+# Default maximum number of tokens of an input for a pretrained model.
 _MAX_SEQ_LENGTH = 512
-# Inputs with a padding other than 0, except `input_ids`.
+# The padding value of inputs other than `input_ids`, if it is not 0.
 _PADDING = {"p_mask": 1}
 
 Row = Mapping[str, Any]
@@ -35,7 +36,7 @@ class Example:
     """An encoded row.
 
     Attributes:
-        row: the row.
+        row: the row of text.
         inputs: one or more inputs of the model: int32 arrays by name, without batch
             dimension and padding.
         context: further values for `postprocess`.
@@ -50,7 +51,8 @@ class Pipeline(abc.ABC):
     """Answers rows of text for one task type.
 
     Args:
-        settings: settings in `task.json`, with defaults; None for a pretrained model.
+        settings: the settings from `task.json`, completed with defaults; None for a
+            pretrained model.
         config: the model's config.
         tokenizer: the vocabulary.
         options: prediction options.
@@ -105,13 +107,14 @@ class Pipeline(abc.ABC):
 
         Args:
             inputs: one of the example's inputs.
-            outputs: outputs by name, without batch dimension, with padding.
+            outputs: the model's outputs by name, without batch dimension, but with
+                values for the padding of the input.
         """
         return outputs
 
     @abc.abstractmethod
     def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
-        """Makes the answer from texts, numbers, lists and dicts.
+        """Makes the answer, a dict of JSON values.
 
         Args:
             example: the result of `preprocess`.
@@ -127,16 +130,17 @@ class Pipeline(abc.ABC):
         ]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text; a very long text is truncated."""
+        """Returns the ids of a text; skips the end of a very long text to save time."""
         return self.tokenizer.encode(
             inputs.cut(self.tokenizer, text, self.max_seq_length)
         )
 
     def join(self, *texts: str) -> dict[str, np.ndarray]:
         """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
+        # `second` is empty if there is one text.
         first, second = [*map(self.encode, texts), []][:2]
         pair = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
-        batch = inputs.pad(pair, [0], len(pair.ids), 0)
+        batch = inputs.pad(pair, rows=[0], length=len(pair.ids), pad_id=0)
         return {name: value[0] for name, value in batch.items()}
 
 
@@ -145,7 +149,7 @@ class FineTunedPipeline(Pipeline):
 
     @abc.abstractmethod
     def score(self, example: Example, outputs: Sequence[Any]) -> Any:
-        """Returns the scores that determine the answer; they support `+` and `/`.
+        """Returns the scores that determine the answer; scores support `+` and `/`.
 
         Args:
             example: see `postprocess`.
@@ -158,7 +162,7 @@ class FineTunedPipeline(Pipeline):
 
         Args:
             row: see `Example`.
-            scores: the result of `score`, or the mean of several models.
+            scores: the result of `score`, or the mean of the results of several models.
         """
 
     def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
@@ -167,14 +171,17 @@ class FineTunedPipeline(Pipeline):
 
 
 def single_segment(ids: Sequence[int]) -> dict[str, np.ndarray]:
-    """Returns the model inputs of ids in one segment."""
+    """Returns the model inputs for ids, all in segment 0 and without padding."""
     array = np.array(ids, np.int32)
     ones, zeros = np.ones_like(array), np.zeros_like(array)
     return {"input_ids": array, "input_mask": ones, "segment_ids": zeros}
 
 
 def pad(batch: Sequence[Arrays], pad_id: int, min_length: int = 1) -> dict[str, Any]:
-    """Stacks inputs, and pads arrays with the same name to the same shape."""
+    """Makes a batch: pads the inputs' arrays of each name to one shape and stacks them.
+
+    The last dimension is at least `min_length`.
+    """
     padded = {}
     for name in batch[0]:
         arrays = [each[name] for each in batch]
@@ -188,7 +195,9 @@ def pad(batch: Sequence[Arrays], pad_id: int, min_length: int = 1) -> dict[str, 
 
 
 def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> None:
-    """Checks that a model can read inputs; warns about unused ids.
+    """Checks that a model fits a vocabulary and an input length.
+
+    It logs a warning if the vocabulary is much smaller than the model's.
 
     Raises:
         InputError: see `AlbertConfig.check_vocabulary`; or the length exceeds the
@@ -200,7 +209,7 @@ def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> Non
             f"--max_seq_length={length}: must be at most {longest}, the model's "
             f"max_position_embeddings"
         )
-    inputs.join(tokenizer, [], length)  # checks the minimum
+    inputs.join(tokenizer, [], length)  # raises if `length` is too short
 
 
 def check_labels(labels: Sequence[str], count: int) -> None:
@@ -217,7 +226,7 @@ def check_labels(labels: Sequence[str], count: int) -> None:
 
 
 def round_floats(value: Any) -> Any:
-    """Rounds numbers to the precision of float32."""
+    """Returns float32 numbers as the shortest decimals: 0.1, not 0.10000000149."""
     return np.asarray(value, np.float32).astype(str).astype(float).tolist()
 
 

@@ -27,15 +27,16 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
 _EXAMPLES_TO_COUNT = 50_000
-# Mask features, and the features with the same padding.
+# Features that are 0 only in padding, each with the other features of that length; see
+# `Records.padded`.
 _PADDED = {
     "input_mask": ("input_ids", "segment_ids", "token_boundary"),
     "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
 }
-# The features of the masks.
+# The features that describe the masked positions.
 _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-# All features; the first four are required.
-_READ = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels", *_MASKS)
+# All features that pretraining reads; the first four are required.
+_FEATURES = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels", *_MASKS)
 
 
 class Pretraining(base.Task):
@@ -47,9 +48,10 @@ class Pretraining(base.Task):
 
     Args:
         settings: model, data and objective.
-        evaluate: whether to evaluate on the training files without evaluation files.
-        multiple: batches of `group_by_length` are padded to a multiple of it; 0 if all
-            batches must have the same length.
+        evaluate: whether to evaluate on the training files if there are no evaluation
+            files.
+        multiple: with `group_by_length`, batches are padded to a multiple of this
+            length; 0 if all batches must have the same length.
 
     Raises:
         InputError: files cannot be read, or do not fit each other, the flags or the
@@ -100,7 +102,7 @@ class Pretraining(base.Task):
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes the identity of the records' vocabulary, and its file."""
+        """Writes the identity of the records' vocabulary, and the vocabulary."""
         self._data.write_vocabulary(folder)
 
     def build_model(self) -> keras.Model:
@@ -123,21 +125,21 @@ class Pretraining(base.Task):
             init_from_group0=init_from_group0,
         )
         absent = sorted({name.split(".")[0] for name in report.missing})
-        heads_left = f"; not in the file: {', '.join(absent)}" if absent else ""
-        return f"{len(report.loaded)} weights ({report.format}){heads_left}"
+        note = f"; not in the file: {', '.join(absent)}" if absent else ""
+        return f"{len(report.loaded)} weights ({report.format}){note}"
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Initializes the output bias with log frequencies, if the settings say so.
+        """Sets the output bias to log frequencies of tokens, if the settings say so.
 
-        With a bias of 0, a model first learns the frequencies of the tokens: for a long
-        time all positions have the same hidden state.
+        With a bias of 0, a model first learns these frequencies, and for a long time
+        all positions have the same hidden state.
         """
         if not self._settings.output_bias_from_data:
             return None
         source = self._data.source
-        examples = min(len(source), _EXAMPLES_TO_COUNT)
-        shard = batches.InputShard(min(examples, 1000))
-        dataset = source.training(shard, seed=0).take(examples // shard.batch_size)
+        max_examples = min(len(source), _EXAMPLES_TO_COUNT)
+        shard = batches.InputShard(batch_size=min(max_examples, 1000))
+        dataset = source.training(shard, seed=0).take(max_examples // shard.batch_size)
         counts, num_examples = np.ones(self.config.vocab_size), 0
         with batches.translate_errors(source, lambda: ", ".join(source.files)):
             for batch in dataset:
@@ -145,34 +147,37 @@ class Pretraining(base.Task):
                 labels = batch["masked_lm_ids"].numpy()[is_label]
                 counts += np.bincount(labels, minlength=counts.size)
                 num_examples += len(is_label)
-        frequencies = np.log(counts)
-        model.masked_lm.output_bias.assign(frequencies - frequencies.mean())
+        log_counts = np.log(counts)
+        model.masked_lm.output_bias.assign(log_counts - log_counts.mean())
         return f"the output bias from {num_examples:,} examples"
 
     def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
-        """Returns the logits, only at the positions of a loss."""
+        """Returns the logits: masked LM logits only at the masked positions."""
         return model.logits(batch, training=training)
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
-        """Returns the number of predictions and of examples."""
+        """Returns the number of masked tokens and the number of examples."""
         counts = {"masked_lm_loss": ops.sum(_prediction_weights(batch))}
         if self._objective != "none":
             counts["sentence_order_loss"] = ops.sum(base.example_weights(batch))
         return counts
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the sums of the cross-entropies."""
-        predicted = _prediction_weights(batch)
-        each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
-        losses = {"masked_lm_loss": ops.sum(each * predicted)}
+        """Returns the sums of the cross-entropies, one per objective."""
+        token_weights = _prediction_weights(batch)
+        terms = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
+        losses = {"masked_lm_loss": ops.sum(terms * token_weights)}
         if self._objective != "none":
             labels = batch["next_sentence_labels"][:, 0]
-            each = heads.classification_loss(outputs["sop_logits"], labels)
-            losses["sentence_order_loss"] = ops.sum(each * base.example_weights(batch))
+            terms = heads.classification_loss(outputs["sop_logits"], labels)
+            losses["sentence_order_loss"] = ops.sum(terms * base.example_weights(batch))
         return losses
 
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns the loss to minimize; **as released**, masked LM has an epsilon."""
+        """Returns the loss to minimize.
+
+        **As released:** the number of masked tokens has an added epsilon.
+        """
         predictions = weights["masked_lm_loss"] + heads.MASKED_LM_EPSILON
         return super().compute_loss(sums, {**weights, "masked_lm_loss": predictions})
 
@@ -189,7 +194,7 @@ class Pretraining(base.Task):
         return sums
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Adds the perplexity."""
+        """Adds the perplexity, with a limit that prevents an overflow."""
         return {**means, "perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 
 
@@ -199,13 +204,13 @@ class _Records:
     Attributes:
         source: the reader of the files.
         traits: values that must be equal in all record files of a run; only the
-            objective if there is no description.
+            objective if no file has a description.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
-        # A pattern for record files often matches their descriptions.
+        # A pattern for record files often matches their description files, too.
         paths -= {files.description_path(path) for path in paths}
         if not paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
@@ -224,8 +229,9 @@ class _Records:
                     f"--objective={settings.objective}: {path} was made for {objective}"
                 )
         _check_alike(traits)
+        # Files of the released code have no description; they count as sentence order.
         self.traits = next(iter(traits.values()), {"objective": "sop"})
-        spec, prepare = {name: spec[name] for name in _READ if name in spec}, None
+        spec, prepare = {name: spec[name] for name in _FEATURES if name in spec}, None
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
             spec = prepare.spec
@@ -256,12 +262,12 @@ class _Records:
         return self.traits.get("vocabulary")
 
     def write_vocabulary(self, folder: Path) -> None:
-        """Writes the vocabulary's identity; copies its file if it is unchanged."""
+        """Writes the vocabulary's identity; copies an unchanged vocabulary file."""
         if not self._descriptions:
             return
         path, description = next(iter(self._descriptions.items()))
         settings, name = description["settings"], description.get("vocabulary_file")
-        # The file is in the records' folder; the folder of the generator may be gone.
+        # The generator copied the file to this folder; the original may be gone.
         file = Path(path).parent / Path(str(name)).name
         cleaning = {
             "do_lower_case": settings.get("do_lower_case", True),
@@ -284,7 +290,7 @@ def _check_features(
 ) -> None:
     """Checks the features of records and their lengths."""
     has_masks = any(name in spec for name in _MASKS)
-    needed = _READ if has_masks and not settings.dynamic_masking else _READ[:4]
+    needed = _FEATURES if has_masks and not settings.dynamic_masking else _FEATURES[:4]
     for name in needed:
         if name not in spec:
             raise InputError(
@@ -312,11 +318,11 @@ def _check_features(
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
     """Checks that all files have the same objective and vocabulary."""
-    for (first, expected), (path, others) in itertools.pairwise(traits.items()):
-        for name, value in others.items():
+    for (previous, expected), (path, actual) in itertools.pairwise(traits.items()):
+        for name, value in actual.items():
             if value != expected[name]:
                 raise InputError(
-                    f"{path}: made with {name} {value}, but {first} with "
+                    f"{path}: made with {name} {value}, but {previous} with "
                     f"{expected[name]}"
                 )
 
@@ -338,7 +344,7 @@ def _number_of_records(path: str, description: Mapping[str, Any] | None) -> int 
 
 
 def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
-    """Returns the exclusive upper bounds of features that a model can read."""
+    """Returns the exclusive upper bounds of the values that a model can read."""
     limits = {
         "input_ids": config.vocab_size,
         "masked_lm_ids": config.vocab_size,
@@ -360,10 +366,12 @@ def _model_config(settings: PretrainingSettings) -> AlbertConfig:
 
 
 def _prediction_weights(batch):
+    """Returns float32 [B, P]: 1 for a masked token, 0 for padding."""
     return batch["masked_lm_weights"] * base.example_weights(batch)[:, None]
 
 
 def _hits(logits, labels):
+    """Returns 1 where the highest logit is the label's, otherwise 0; float32 [...]."""
     # `ops.argmax` has the same result, but takes three times as long on a CPU: it
     # checks for negative zeros.
     _, predictions = ops.top_k(logits, 1)

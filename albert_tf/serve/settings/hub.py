@@ -22,7 +22,7 @@ class HubSettings(CheckpointSettings, ModelFileSettings):
             --export_path with the suffix _preprocess.
 
     Raises:
-        InputError: the checkpoint is named twice.
+        InputError: both --checkpoint_name and --checkpoint are given.
     """
 
     albert_directory: str = flags.field()

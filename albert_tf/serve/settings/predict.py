@@ -15,8 +15,8 @@ class ServedModelSettings(CheckpointSettings, ModelFileSettings):
         model: Folder of a fine-tuned model, or a folder that convert_checkpoint.py
             wrote for ONNX Runtime or LiteRT. Also weights in any format that
             convert_checkpoint.py reads, or a name to download, such as albert_base_v2
-            or hf://owner/name. predict.py takes the mean of several folders, separated
-            by commas, or of a pattern such as 'runs/mrpc/run-*'.
+            or hf://owner/name. predict.py also takes several folders, separated by
+            commas, or a pattern such as 'runs/mrpc/run-*': it averages their scores.
     """
 
     model: str = flags.field()
