@@ -60,7 +60,7 @@ def export(settings: HubSettings) -> None:
     model, parts, only = weights.model_for(source, config), "the encoder", None
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
-    else:
+    else:  # TF-Hub's interface has no other heads
         model, only = models.AlbertEncoder(config), "encoder"
     weights.load(model, source, only=only)
     print(f"read     {source.path}")
@@ -253,6 +253,7 @@ def _signature(encode: Callable) -> Callable:
 
 
 def _pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
+    """Returns `bert_pack_inputs`, see `export_preprocessing`."""
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 
     @tf.function(autograph=False)

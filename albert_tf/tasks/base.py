@@ -131,7 +131,9 @@ class Task(abc.ABC):
         """
 
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns the loss to minimise.
+        """Returns the share of one part in the loss to minimise.
+
+        The shares of all parts add up to the loss of the batch.
 
         Args:
             sums: the result of `loss_sums` for one part.

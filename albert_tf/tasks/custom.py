@@ -128,6 +128,7 @@ def settings_fields(task: TextTask) -> dict[str, Any]:
         "label_separator": task.label_separator,
         "bounds": task.bounds,
         "texts": len(task.text),
+        # A column is given as a `Column` or only by its name.
         "text_columns": tuple(getattr(c, "name", c) for c in task.text),
         "label_column": task.label,
     }

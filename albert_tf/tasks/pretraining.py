@@ -174,7 +174,7 @@ class Pretraining(base.Task):
         return losses
 
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns the loss to minimize.
+        """Returns the share of one part in the loss to minimise.
 
         **As released:** the number of masked tokens has an added epsilon.
         """
@@ -356,6 +356,7 @@ def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
 
 
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:
+    """Returns the config of --albert_config_file, changed by two other flags."""
     config = AlbertConfig.find(settings.albert_config_file)
     changes = {
         key: getattr(settings, key)
