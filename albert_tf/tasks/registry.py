@@ -1,4 +1,4 @@
-"""The classes of all task types, by their names in `task.json` and `--task`.
+"""The classes of each task type, by the name of the type in `task.json` and `--task`.
 
 A new family of tasks needs a line in `FINE_TUNED`; commands, `predict`, exports and the
 demo page find the family here.
@@ -17,7 +17,8 @@ class Kind(NamedTuple):
 
     Attributes:
         pipeline: a `pipelines.Pipeline`, which answers raw text.
-        task: a `base.FineTuningTask`, which trains a model; None without fine-tuning.
+        task: a `base.FineTuningTask`, which trains a model; None if a pretrained model
+            needs no fine-tuning for the task type.
     """
 
     pipeline: str
@@ -30,6 +31,7 @@ PRETRAINED = {
     "sentence_order": Kind("albert_tf.tasks.pretrained:SentenceOrder"),
     "embedding": Kind("albert_tf.tasks.pretrained:Embedding"),
 }
+# The task of all types with labels or a number for each text.
 _TEXTS = "albert_tf.tasks.classification:Classification"
 FINE_TUNED = {
     "classification": Kind(
@@ -71,6 +73,6 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
 
 
 def task(kind: str | None) -> type[Any] | None:
-    """Returns the task class of a task type, or None."""
+    """Returns the task class of a task type; None without fine-tuning."""
     entry = FINE_TUNED.get(kind or "")
     return pkgutil.resolve_name(entry.task) if entry and entry.task else None

@@ -24,11 +24,11 @@ class ServingFunction:
 
     Attributes:
         model: the model.
-        graph: resources, such as lookup tables; its attribute `vocabulary` identifies
-            the vocabulary.
+        graph: holds the resources of `answer`, such as lookup tables. Its attribute
+            `vocabulary` identifies the vocabulary.
         answer: takes the tensors of `specs` by name, and returns tensors by name.
-        specs: specs of the inputs by name, string [B] or [B, C], in the order of
-            columns.
+        specs: specs of the inputs by name, string [B] or [B, C], in the order of the
+            columns of a table.
     """
 
     model: keras.Model
@@ -76,15 +76,23 @@ class TextInputs(tf.Module):
         self.tokenize = GraphTokenizer(tokenizer, max_tokens)
         self._max_seq_length = max_seq_length
         self._special = tokenizer.cls_id, tokenizer.sep_id
-        self._pad = tokenizer.pad_id
+        self._pad_id = tokenizer.pad_id
 
     def __call__(
         self, first: tf.Tensor, second: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Returns `input_ids`, `input_mask`, `segment_ids` of strings [B]."""
+        """Encodes a batch of texts or pairs.
+
+        Args:
+            first: string [B], the texts.
+            second: string [B], the second text of each pair; None for single texts.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
+        """
         pair = self.tokenize(first), None if second is None else self.tokenize(second)
         ids, first_lengths = in_graph.join(*pair, self._max_seq_length, *self._special)
-        return in_graph.pad(ids, first_lengths, self._pad)
+        return in_graph.pad(ids, first_lengths, self._pad_id)
 
 
 def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:
@@ -105,8 +113,10 @@ def map_in_chunks(
 ) -> dict[str, tf.Tensor]:
     """Runs a model on any number of windows, in chunks of equal size.
 
+    The last chunk is filled with zeros; their results are dropped.
+
     Args:
-        score: the function to call with each chunk.
+        score: runs the model on the inputs of one chunk.
         inputs: model inputs by name, [W, T].
         specs: the specs of the results of `score`.
 
@@ -116,19 +126,19 @@ def map_in_chunks(
     count = tf.shape(inputs["input_ids"])[0]
     parts = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
     size = (count + parts - 1) // parts
-    split = {
+    chunks = {
         name: tf.reshape(
             tf.pad(x, [[0, parts * size - count], [0, 0]]),
             [parts, size, tf.shape(x)[1]],
         )
         for name, x in inputs.items()
     }
-    scored = tf.map_fn(
-        score, split, fn_output_signature=dict(specs), parallel_iterations=1
+    results = tf.map_fn(
+        score, chunks, fn_output_signature=dict(specs), parallel_iterations=1
     )
     return {
         name: tf.reshape(x, tf.concat([[parts * size], tf.shape(x)[2:]], 0))[:count]
-        for name, x in scored.items()
+        for name, x in results.items()
     }
 
 

@@ -1,10 +1,11 @@
 """Encodes questions as model inputs: `[CLS] article [SEP] question option [SEP]`.
 
-The tokens of an article are stored once for all questions and options. Inputs are
-assembled for each batch.
+The tokens of an article are stored only once, although several questions and options
+need them. `Features.batch` assembles the inputs.
 
 **As released:** the question with its option keeps the last `max_qa_length` tokens, and
-the article is truncated at its end. Segment 1 has the question.
+the article is truncated at its end. Segment 1 is the question with its option and the
+last [SEP].
 """
 
 import dataclasses
@@ -16,9 +17,10 @@ import numpy as np
 from albert_tf.tasks.race.reading import Question
 from albert_tf.text.tokenization import Tokenizer
 
-# [CLS] and two [SEP].
+# Number of special tokens of an input: [CLS] and two [SEP].
 _SPECIAL = 3
-# Number of texts that are tokenized at a time, because lists take much memory.
+# Number of texts that are tokenized at a time. The tokenizer returns lists, which take
+# much more memory than arrays.
 _CHUNK = 10_000
 
 
@@ -26,14 +28,18 @@ _CHUNK = 10_000
 class Features:
     """The tokens of n questions with their choices.
 
+    A choice is a question with one of its options.
+
     Attributes:
         article_ids: int32, the tokens of all articles, concatenated.
-        article_bounds: int64; article i has the tokens [bounds[i], bounds[i + 1]).
+        article_bounds: int64 [a + 1] for a articles; article i has the tokens
+            [article_bounds[i], article_bounds[i + 1]).
         article_of: int32 [n], index of each question's article.
-        choice_ids: int32, the tokens of all questions with their options, truncated.
-        choice_bounds: int64 [m + 1] for m choices of all questions.
-        question_bounds: int64 [n + 1]; question q has the choices [bounds[q],
-            bounds[q + 1]).
+        choice_ids: int32, the tokens of all choices, truncated and concatenated.
+        choice_bounds: int64 [m + 1] for m choices of all questions; choice j has the
+            tokens [choice_bounds[j], choice_bounds[j + 1]).
+        question_bounds: int64 [n + 1]; question q has the choices
+            [question_bounds[q], question_bounds[q + 1]).
         choices_cut: int64 [], number of truncated choices.
     """
 
@@ -51,9 +57,12 @@ class Features:
 
     @property
     def full_lengths(self) -> np.ndarray:
-        """Tokens of each question's longest input with the full article, int64 [n]."""
-        choices = np.diff(self.choice_bounds)
-        longest = np.maximum.reduceat(choices, self.question_bounds[:-1])
+        """Number of tokens of each question's longest input, int64 [n].
+
+        This counts the whole article, even if the input has only its beginning.
+        """
+        choice_lengths = np.diff(self.choice_bounds)
+        longest = np.maximum.reduceat(choice_lengths, self.question_bounds[:-1])
         return np.diff(self.article_bounds)[self.article_of] + longest + _SPECIAL
 
     def batch(
@@ -67,10 +76,11 @@ class Features:
         """Makes a batch of questions.
 
         Args:
-            rows: indices of the questions, B.
-            choices: number of choices of the batch, C; missing choices are padding.
-            length: number of tokens of each row, T.
-            settings: the settings of `encode`.
+            rows: int [B], indices of the questions.
+            choices: C, number of choices per question. A question with fewer choices is
+                filled with padding.
+            length: T, number of tokens of each input, with padding.
+            settings: settings with `max_seq_length`.
             tokenizer: the tokenizer of `encode`.
 
         Returns:
@@ -81,12 +91,13 @@ class Features:
         input_ids = np.full(shape, tokenizer.pad_id, np.int32)
         input_mask, segment_ids = np.zeros((2, *shape), np.int32)
         for i, row in enumerate(rows):
+            # `bounds[k:][:2]` is the begin and the end of item k.
             begin, end = self.article_bounds[self.article_of[row] :][:2]
-            for j, choice in enumerate(range(*self.question_bounds[row:][:2])):
-                question = self.choice_ids[slice(*self.choice_bounds[choice:][:2])]
-                size = settings.max_seq_length - _SPECIAL - len(question)
-                article = self.article_ids[begin : min(end, begin + size)]
-                ids = np.concatenate([cls, article, sep, question, sep])
+            for j, index in enumerate(range(*self.question_bounds[row:][:2])):
+                choice = self.choice_ids[slice(*self.choice_bounds[index:][:2])]
+                max_length = settings.max_seq_length - _SPECIAL - len(choice)
+                article = self.article_ids[begin : min(end, begin + max_length)]
+                ids = np.concatenate([cls, article, sep, choice, sep])
                 input_ids[i, j, : len(ids)] = ids
                 input_mask[i, j, : len(ids)] = 1
                 segment_ids[i, j, len(article) + 2 : len(ids)] = 1
@@ -104,7 +115,7 @@ def encode(
     *,
     num_threads: int = 1,
 ) -> Features:
-    """Tokenizes articles, questions and options.
+    """Tokenizes articles, and questions with their options.
 
     Args:
         tokenizer: the vocabulary.
@@ -117,31 +128,31 @@ def encode(
     choices = [choice for question in questions for choice in question.choices]
     article_ids, article_bounds, _ = _tokenize(tokenizer, [*articles], num_threads)
     choice_ids, choice_bounds, choices_cut = _tokenize(
-        tokenizer, choices, num_threads, last=settings.max_qa_length
+        tokenizer, choices, num_threads, keep_last=settings.max_qa_length
     )
     return Features(
-        article_ids,
-        article_bounds,
-        np.array(article_of, np.int32),
-        choice_ids,
-        choice_bounds,
-        np.cumsum([0, *(len(question.options) for question in questions)]),
-        np.array(choices_cut),
+        article_ids=article_ids,
+        article_bounds=article_bounds,
+        article_of=np.array(article_of, np.int32),
+        choice_ids=choice_ids,
+        choice_bounds=choice_bounds,
+        question_bounds=np.cumsum([0, *(len(q.options) for q in questions)]),
+        choices_cut=np.array(choices_cut),
     )
 
 
 def _tokenize(
-    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, last: int = 0
+    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, keep_last: int = 0
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns the tokens of all texts, their bounds, and the number of truncated texts.
 
-    Each text keeps its last `last` tokens; 0 keeps all.
+    Each text keeps its last `keep_last` tokens; 0 keeps all.
     """
-    ids, cut = [], 0
+    ids, num_truncated = [], 0
     for begin in range(0, len(texts), _CHUNK):
         for tokens in tokenizer.encode_batch(
             texts[begin : begin + _CHUNK], num_threads
         ):
-            cut += bool(last) and len(tokens) > last
-            ids.append(np.array(tokens[-last:], np.int32))
-    return np.concatenate(ids), np.cumsum([0, *map(len, ids)]), cut
+            num_truncated += bool(keep_last) and len(tokens) > keep_last
+            ids.append(np.array(tokens[-keep_last:], np.int32))
+    return np.concatenate(ids), np.cumsum([0, *map(len, ids)]), num_truncated

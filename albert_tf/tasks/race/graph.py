@@ -10,9 +10,9 @@ from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
-# `reading.BLANK` for RE2, which has no lookaround: an underscore that is no blank is
-# first replaced by another character.
-_INNER, _UNDERSCORE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
+# RE2 has no lookaround for `reading.BLANK`. So another character first replaces each
+# underscore between letters or digits, which is no blank.
+_INNER, _SUBSTITUTE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 
 
 def multiple_choice(
@@ -24,35 +24,38 @@ def multiple_choice(
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
     `probabilities`, float32 [B, C]; `choice`, int32 [B], the index of the most likely
-    option; `answer`, string [B], this option.
+    option; `answer`, string [B], the text of that option.
 
     Empty options at the end of a row have probability 0, so that the questions of a
     batch can have different numbers of options.
 
     The option replaces each blank of the question, see `reading`, or follows the
-    question. **As released:** the last `max_qa_length` tokens of both are kept, and the
-    article is truncated at its end.
+    question. **As released:** the question with its option keeps the last
+    `max_qa_length` tokens, and the article is truncated at its end.
 
     Args:
         model: scores choices.
         tokenizer: the vocabulary.
-        settings: the lengths, by default as released.
+        settings: the maximum lengths, by default as released.
 
     Raises:
         InputError: the model, the lengths or the vocabulary do not fit.
     """
     check_class(model, models.AlbertMultipleChoice)
     longest = model.config.max_position_embeddings
-    used: Any = (settings or RaceSettings()).with_defaults(None, longest)
-    inputs = TextInputs(model, tokenizer, used.max_seq_length, truncate=False)
+    limits: Any = (settings or RaceSettings()).with_defaults(None, longest)
+    # Without truncation, because the last tokens of a question are needed.
+    inputs = TextInputs(model, tokenizer, limits.max_seq_length, truncate=False)
 
     def answer(article, question, options):
         shape = tf.shape(options)
-        rows = _encode_rows(inputs, tokenizer, used, article, question, options)
+        rows = _encode_rows(inputs, tokenizer, limits, article, question, options)
         batch = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
             for name, x in rows.items()
         }
+        # An empty option is present if a non-empty one follows it. The model gives
+        # probability 0 to an option whose mask is 0 everywhere.
         is_given = tf.cast(options != "", tf.int32)
         is_present = tf.cumsum(is_given, axis=1, reverse=True)[:, :, None] > 0
         batch["input_mask"] *= tf.cast(is_present, tf.int32)
@@ -80,34 +83,39 @@ def _encode_rows(
     """Returns the model inputs of B * C rows, one for each option."""
     count = tf.shape(options)[1]
     texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
-    choices, passages = inputs.tokenize(texts), inputs.tokenize(article)
-    used = tf.minimum(choices.row_lengths(), settings.max_qa_length)
-    length = tf.repeat(passages.row_lengths(), count)
-    length = tf.minimum(length, settings.max_seq_length - 3 - used)
-    one = tf.ones_like(used)
+    choices, articles = inputs.tokenize(texts), inputs.tokenize(article)
+    qa_length = tf.minimum(choices.row_lengths(), settings.max_qa_length)
+    length = tf.repeat(articles.row_lengths(), count)
+    # 3 for [CLS] and two [SEP].
+    length = tf.minimum(length, settings.max_seq_length - 3 - qa_length)
+    one = tf.ones_like(qa_length)
     separator = in_graph.single(tokenizer.sep_id, one)
     ids = in_graph.assemble(
         [
             in_graph.single(tokenizer.cls_id, one),
-            (passages.values, tf.repeat(passages.row_starts(), count), length),
+            (articles.values, tf.repeat(articles.row_starts(), count), length),
             separator,
-            (choices.values, choices.row_limits() - used, used),
+            (choices.values, choices.row_limits() - qa_length, qa_length),
             separator,
         ]
     )
+    # Segment 0 is [CLS], the article and [SEP].
     return in_graph.pad(ids, length + 2, tokenizer.pad_id)
 
 
 def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """Puts options in the blanks of questions, or after them; string [N] each."""
-    for _ in range(2):  # matches of `a_b_c` overlap at `b`
-        questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_UNDERSCORE}\2")
+    """Puts an option in each blank of its question; string [N] each.
+
+    If a question has no blank, the option follows it.
+    """
+    for _ in range(2):  # twice, because the matches in `a_b_c` overlap at `b`
+        questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_SUBSTITUTE}\2")
     parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), "_")
-    parts = parts.with_values(tf.strings.regex_replace(parts.values, _UNDERSCORE, "_"))
+    parts = parts.with_values(tf.strings.regex_replace(parts.values, _SUBSTITUTE, "_"))
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
-    is_first = is_first[: tf.size(row)]
+    is_first = is_first[: tf.size(row)]  # empty if there are no questions
     before = tf.where(is_first, "", tf.gather(options, row))
     texts = tf.strings.reduce_join(parts.with_values(before + parts.values), axis=-1)
-    has_gap = parts.row_lengths() > 1
-    return tf.where(has_gap, texts, tf.strings.join([texts, options], " "))
+    has_blank = parts.row_lengths() > 1
+    return tf.where(has_blank, texts, tf.strings.join([texts, options], " "))

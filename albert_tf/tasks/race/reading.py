@@ -11,9 +11,9 @@ Other data sets are JSON lines or a JSON list, with one question per item:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, or the index of the option from 0. The default id is the location
-in the file. Other keys are ignored. Unused answers may be absent or null. Empty options
-at the end of a list do not count.
+`answer` is a letter, or the index of the option from 0. The default id is the name of
+the file and the number of the line or row. Other keys are ignored. Answers that a run
+does not need may be absent or null. Empty options at the end of a list are dropped.
 """
 
 import dataclasses
@@ -42,7 +42,8 @@ class Question:
     """A question with its choices.
 
     Attributes:
-        id: the question's id, or the passage's id and the number of the question.
+        id: the question's id; for RACE the passage's id and the number of the question
+            from 1, as in "middle1.txt-1".
         article: the passage; may be empty.
         text: the question, which may have blanks, see `choices`; may be empty.
         options: C texts.
@@ -85,7 +86,7 @@ def read_split(
             which its name is RACE.
         split: "train", "dev" or "test".
         levels: the levels to read.
-        encoding: used if a file has no byte order mark.
+        encoding: the encoding of files without a byte order mark.
 
     Raises:
         InputError: a folder is missing or empty, or see `read_file`.
@@ -107,12 +108,12 @@ def read_split(
 def read_file(
     path: str | Path, encoding: str = "utf-8", level: str = ""
 ) -> list[Question]:
-    """Reads a file of either format; see `files.to_utf8`.
+    """Reads a file of RACE or of another data set, in the formats above.
 
     Args:
-        path: the file.
-        encoding: used if a file has no byte order mark.
-        level: the level of its questions.
+        path: the file; `files.to_utf8` decodes it.
+        encoding: the encoding of a file without a byte order mark.
+        level: "middle" or "high" for the questions of RACE.
 
     Raises:
         InputError: the file cannot be read, is empty, or is not JSON; a key is missing
@@ -151,31 +152,32 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
         text = get(value, "question", str, location)
         options = _parse_options(get(value, "options", list, location), location)
         answer = _parse_answer(value.get("answer"), options, location)
+        # Without a level, because only RACE has levels.
         yield Question(str(id), article, text, options, answer, "", location)
         return
     texts = get(value, "questions", list, location)
-    lists = get(value, "options", list, location)
+    option_lists = get(value, "options", list, location)
     answers = [None] * len(texts)
     if value.get("answers") is not None:
         answers = get(value, "answers", list, location)
-    if not len(texts) == len(lists) == len(answers):
+    if not len(texts) == len(option_lists) == len(answers):
         raise InputError(
-            f"{location}: {len(texts)} questions, {len(lists)} lists of options, "
-            f"{len(answers)} answers; expected as many of each"
+            f"{location}: {len(texts)} questions, {len(option_lists)} lists of "
+            f"options, {len(answers)} answers; expected as many of each"
         )
     for i, (text, options, answer) in enumerate(
-        zip(texts, lists, answers, strict=True), 1
+        zip(texts, option_lists, answers, strict=True), 1
     ):
-        part = f"{location}: question {i}"
+        place = f"{location}: question {i}"
         if not isinstance(text, str):
-            raise InputError(f"{part}: {describe(text)}; expected a text")
-        options = _parse_options(options, part)
-        answer = _parse_answer(answer, options, part)
-        yield Question(f"{id}-{i}", article, text, options, answer, level, part)
+            raise InputError(f"{place}: {describe(text)}; expected a text")
+        options = _parse_options(options, place)
+        answer = _parse_answer(answer, options, place)
+        yield Question(f"{id}-{i}", article, text, options, answer, level, place)
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:
-    """Returns options without the empty ones at the end."""
+    """Returns options without the empty ones at the end; the first one always stays."""
     count = max((i for i, option in enumerate(options, 1) if option), default=1)
     return options[:count]
 

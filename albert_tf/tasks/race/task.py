@@ -25,8 +25,8 @@ from albert_tf.tasks.settings.race import RaceSettings
 class MultipleChoice(base.FineTuningTask):
     """Selects the correct one of C choices (paper, RACE).
 
-    The metrics are `eval_accuracy` and `eval_loss`, as released; and `middle_accuracy`
-    and `high_accuracy` for questions with levels.
+    The metrics are `eval_accuracy` and `eval_loss`, as released; and, for questions
+    with a level, `middle_accuracy` and `high_accuracy`.
     """
 
     task_types = ("multiple_choice",)
@@ -45,6 +45,7 @@ class MultipleChoice(base.FineTuningTask):
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
+        # A run without data, such as one that only exports, keeps the model's number.
         choices = max(counts, default=saved_choices or 0)
         return dataclasses.replace(settings, choices=choices), splits
 
@@ -66,16 +67,17 @@ class MultipleChoice(base.FineTuningTask):
 
     def summary(self, split: Split) -> list[str]:
         features, limit = split.features, self.settings.max_seq_length
-        lengths = features.full_lengths
-        used = np.minimum(lengths, limit)
+        full_lengths = features.full_lengths
+        lengths = np.minimum(full_lengths, limit)
         counts = sorted({len(question.options) for question in split.examples})
+        # Such as "4" if all questions have 4 choices, otherwise such as "2 to 5".
         choices = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         lines = [
             f"{split.name}: {len(features):,} questions with {choices} choices about "
-            f"{len(features.article_bounds) - 1:,} articles, {used.mean():.1f} tokens "
-            f"of a choice on average, {used.max()} at most"
+            f"{len(features.article_bounds) - 1:,} articles, {lengths.mean():.1f} "
+            f"tokens of a choice on average, {lengths.max()} at most"
         ]
-        if cut := int((lengths > limit).sum()):
+        if cut := int((full_lengths > limit).sum()):
             lines.append(
                 f"  {cut:,} questions with a truncated article "
                 f"(--max_seq_length={limit})"
@@ -89,9 +91,9 @@ class MultipleChoice(base.FineTuningTask):
 
     def dataset(self, splits, *, with_labels):
         [split] = splits
-        answers = _answers(split)
-        if with_labels and (unknown := np.flatnonzero(answers < 0)).size:
-            question = split.examples[unknown[0]]
+        labels = _labels(split)
+        if with_labels and (unlabeled := np.flatnonzero(labels < 0)).size:
+            question = split.examples[unlabeled[0]]
             raise InputError(
                 f"{question.location}: no answer; training and evaluation need one"
             )
@@ -100,18 +102,18 @@ class MultipleChoice(base.FineTuningTask):
             batch = split.features.batch(
                 rows, self._choices, length, self.settings, self.tokenizer
             )
-            return {**batch, "labels": answers[rows]} if with_labels else batch
+            return {**batch, "labels": labels[rows]} if with_labels else batch
 
-        used = np.minimum(split.features.full_lengths, self.settings.max_seq_length)
-        return self.bucket(used, make)
+        lengths = np.minimum(split.features.full_lengths, self.settings.max_seq_length)
+        return self.bucket(lengths, make)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the sum of the cross-entropies of the questions."""
-        each = heads.classification_loss(outputs["logits"], batch["labels"])
-        return {"loss": ops.sum(each * base.example_weights(batch))}
+        losses = heads.classification_loss(outputs["logits"], batch["labels"])
+        return {"loss": ops.sum(losses * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
         """Returns the probabilities of the choices, [B, C]."""
@@ -122,26 +124,41 @@ class MultipleChoice(base.FineTuningTask):
         return np.array([row["probabilities"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
-        """Returns the accuracy of all labeled questions, and of each level."""
-        gold = _answers(split)[: len(answers)]
+        """Returns the accuracy of all labeled questions, and of each level.
+
+        Args:
+            split: the questions.
+            answers: the result of `postprocess`, for the first questions if the
+                evaluation is limited to a number of batches.
+        """
+        labels = _labels(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
-        right = answers.argmax(axis=-1) == gold
-        parts = {"eval_accuracy": gold >= 0}
+        is_correct = answers.argmax(axis=-1) == labels
+        masks = {"eval_accuracy": labels >= 0}
         for level in LEVELS:
-            parts[f"{level}_accuracy"] = (gold >= 0) & (levels == level)
+            masks[f"{level}_accuracy"] = (labels >= 0) & (levels == level)
         return {
-            name: float(right[part].mean())
-            for name, part in parts.items()
-            if part.any()
+            name: float(is_correct[mask].mean())
+            for name, mask in masks.items()
+            if mask.any()
         }
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
-        """Returns the predictions, and the scores if answers are known."""
+        """Returns the prediction files: contents by name.
+
+        `predict_results.txt` has the number of questions, and scores if some are
+        labeled.
+
+        Args:
+            split: the questions.
+            answers: the result of `postprocess`.
+        """
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
-            gold = _answers(split)
-            correct = answers[gold >= 0, gold[gold >= 0]]
-            loss = -np.log(np.maximum(correct, 1e-30)).mean()
+            labels = _labels(split)
+            # The probability of the correct choice of each labeled question.
+            correct = answers[labels >= 0, labels[labels >= 0]]
+            loss = -np.log(np.maximum(correct, 1e-30)).mean()  # never log(0)
             scores |= {"answered": len(correct), "eval_loss": float(loss), **metrics}
         lines = []
         for question, row in zip(split.examples, answers, strict=True):
@@ -169,20 +186,21 @@ class MultipleChoice(base.FineTuningTask):
 
 
 def _read(settings: RaceSettings, part: str) -> list[Question]:
-    file = FILES[part]
-    if path := getattr(settings, file):
+    """Reads the questions of a part of the data: "train", "dev" or "test"."""
+    file_flag = FILES[part]
+    if path := getattr(settings, file_flag):
         return reading.read_file(path, settings.encoding)
     if settings.data_dir is None:
         flag = FLAGS[part]
         raise InputError(
-            f"--{flag}: requires --data_dir or --{file}; or use --no{flag}"
+            f"--{flag}: requires --data_dir or --{file_flag}; or use --no{flag}"
         )
-    only = [level for level in LEVELS if getattr(settings, f"{level}_only")]
-    levels = only or LEVELS
+    selected = [level for level in LEVELS if getattr(settings, f"{level}_only")]
+    levels = selected or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 
-def _answers(split: Split) -> np.ndarray:
-    """Returns the correct choice of each question, int32 [n]; -1 if unknown."""
-    answers = (-1 if q.answer is None else q.answer for q in split.examples)
-    return np.fromiter(answers, np.int32, len(split.examples))
+def _labels(split: Split) -> np.ndarray:
+    """Returns the correct choice of each question, int32 [n]; -1 if unlabeled."""
+    labels = (-1 if q.answer is None else q.answer for q in split.examples)
+    return np.fromiter(labels, np.int32, len(split.examples))

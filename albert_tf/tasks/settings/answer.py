@@ -13,7 +13,7 @@ _COMMON = ("task", "max_seq_length", "batch_size", "runtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSettings(flags.Settings):
-    """Task and prediction. None is the default of the task type.
+    """Task and prediction. None means the default of the task type.
 
     Args:
         task: Type of task. fill_mask, score, sentence_order and embedding work for any
@@ -26,8 +26,8 @@ class AnswerSettings(flags.Settings):
             training, or the longest input of the model.
         batch_size: Number of texts per batch.
         runtime: Runtime of the model: TensorFlow, ONNX Runtime or LiteRT; the last two
-            on the CPU in float32. auto: without a GPU and for more than one batch, ONNX
-            Runtime if it is installed; otherwise TensorFlow.
+            run on the CPU in float32. auto: ONNX Runtime if it is installed, there is
+            no GPU, and the texts fill more than one batch; otherwise TensorFlow.
         top_k: Maximum number of results. fill_mask: tokens per masked position (default
             5). question_answering: answers. classification: labels (default all).
         targets: fill_mask: the only words to list; each must be one token.
@@ -63,16 +63,17 @@ class AnswerSettings(flags.Settings):
             )
 
     def check_for(self, kind: str, options: Sequence[str]) -> None:
-        """Checks that a task type has all options with a value.
+        """Checks that only options of a task type have a value.
 
         Args:
             kind: the task type.
-            options: names of the options for this task type only.
+            options: names of the options of this task type, without the common ones.
 
         Raises:
             InputError: an option of another task type has a value.
         """
         for name, value in flags.values(self).items():
             if value is not None and name not in (*_COMMON, *options):
+                # Without `task`, which has chosen the task type.
                 names = ", --".join((*_COMMON[1:], *options))
                 raise InputError(f"--{name}={value}: {kind} only takes --{names}")

@@ -16,7 +16,8 @@ if typing.TYPE_CHECKING:
 
 # Values of the metadata `stored`: whether `task.json` must have the key.
 OPTIONAL, REQUIRED = "optional", "required"
-# [CLS], two [SEP], and one token of the other text.
+# Minimum number of tokens besides the longest text of a field with `has_margin`: [CLS],
+# two [SEP], and one token of the other text.
 _MARGIN = 4
 
 
@@ -59,19 +60,19 @@ class TaskSettings(flags.Settings):
     encoding: str = flags.field("utf-8")
     # Labels in the order of the model's outputs, or None.
     labels: tuple[str, ...] | None = None
-    # The value of --labels: the order of the labels in a loaded head.
+    # The value of --labels, which also says how a loaded head orders its labels.
     head_labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        labels, longest = self.labels or (), self.max_seq_length
+        labels, limit = self.labels or (), self.max_seq_length
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label is given twice")
         for item in (i for i in dataclasses.fields(self) if "has_margin" in i.metadata):
             value = getattr(self, item.name)
-            if value and longest and longest < value + _MARGIN:
+            if value and limit and limit < value + _MARGIN:
                 raise InputError(
-                    f"--max_seq_length={longest}: must be at least {value + _MARGIN}, "
+                    f"--max_seq_length={limit}: must be at least {value + _MARGIN}, "
                     f"--{item.name}={value} and {_MARGIN} more"
                 )
 
@@ -95,21 +96,21 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents. Without `do_lower_case`, they are not from a run, and
-                missing keys get defaults.
+            task: the contents of the file. Only the file of a run has the key
+                `do_lower_case`; in other files, missing keys get defaults.
             location: the file, for messages.
 
         Raises:
             InputError: a key is missing, or its value is of another type or out of
                 range.
         """
-        is_written = "do_lower_case" in task
+        is_from_run = "do_lower_case" in task
         field_types = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         for item in _stored(cls):
             key = _key(item)
             if key not in task:
-                if item.metadata["stored"] == REQUIRED and is_written:
+                if item.metadata["stored"] == REQUIRED and is_from_run:
                     raise InputError(
                         f"{location}: requires the key {key!r} for {task.get('kind')}"
                     )
@@ -127,7 +128,7 @@ class TaskSettings(flags.Settings):
             raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
     def with_defaults(self, saved_settings: Self | None, longest: int) -> Self:
-        """Sets missing values from the checkpoint or to defaults.
+        """Returns settings in which the model's values or defaults replace None.
 
         Args:
             saved_settings: the settings in the model's `task.json`, or None.
@@ -158,29 +159,34 @@ class TaskSettings(flags.Settings):
 
 
 def _stored(settings: type[TaskSettings]) -> Iterator[dataclasses.Field]:
+    """Returns the fields of a settings class that `task.json` stores."""
     return (item for item in dataclasses.fields(settings) if "stored" in item.metadata)
 
 
 def _key(item: dataclasses.Field) -> str:
+    """Returns the key of a field in `task.json`."""
     return item.metadata.get("key", item.name)
 
 
 def matches_type(value: Any, hint: Any) -> bool:
-    """Returns whether a JSON value has the type of a hint."""
-    kind, items = typing.get_origin(hint), typing.get_args(hint)
-    if kind in (types.UnionType, typing.Union):
+    """Returns whether a JSON value has the type of a hint; a tuple is a JSON list."""
+    origin, items = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
         return any(matches_type(value, each) for each in items)
-    if kind is typing.Literal:
+    if origin is typing.Literal:
         return any(type(value) is type(each) and value == each for each in items)
-    if kind is tuple:
-        is_list = isinstance(value, list | tuple) and bool(value)
-        is_list = is_list and (items[-1] is ... or len(value) == len(items))
-        return is_list and all(matches_type(each, items[0]) for each in value)
+    if origin is tuple:
+        fits = isinstance(value, list | tuple) and bool(value)
+        fits = fits and (items[-1] is ... or len(value) == len(items))
+        return fits and all(matches_type(each, items[0]) for each in value)
     if hint is float:
-        return type(value) in (int, float) and abs(value) < 1e300  # nor NaN
+        return type(value) in (int, float) and abs(value) < 1e300  # no infinity or NaN
     return type(value) is hint
 
 
 def type_name(hint: Any) -> str:
-    """Returns the name of a type for messages, such as `int | None`."""
+    """Returns the name of a type for messages, such as `int | None`.
+
+    The names of modules are left out, as in `Literal` instead of `typing.Literal`.
+    """
     return re.sub(r"\w+\.", "", str(hint)) if typing.get_args(hint) else hint.__name__

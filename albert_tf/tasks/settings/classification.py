@@ -77,9 +77,9 @@ class ClassificationSettings(TaskSettings):
     labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
     label_separator: str | None = flags.field(",", stored=OPTIONAL)
     class_weights: tuple[str, ...] = flags.field(())
-    # Whether labels are JSON texts of numbers or truth values, from an estimator.
+    # Whether an estimator was fitted on numbers or truth values, stored here as texts.
     labels_are_json: bool | None = config_field()
-    # Lowest and highest number of a regression.
+    # Lowest and highest label of a regression, and thus of its predictions.
     bounds: tuple[float, float] | None = config_field()
     # Number of texts per example.
     texts: Literal[1, 2] | None = config_field(REQUIRED)
@@ -91,8 +91,8 @@ class ClassificationSettings(TaskSettings):
                 f"--text_columns={','.join(self.text_columns)}: must be one or two "
                 f"columns"
             )
-        used = [*self.text_columns, self.label_column, self.index_column]
-        repeated = next((name for name in used if used.count(name) > 1), None)
+        names = [*self.text_columns, self.label_column, self.index_column]
+        repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
             raise InputError(
                 f"--text_columns, --label_column, --index_column: {repeated!r} is "
@@ -118,6 +118,7 @@ class ClassificationSettings(TaskSettings):
     def from_stored(cls, task, location):
         kind = task.get("kind")
         key = "bounds" if kind == "regression" else "labels"
+        # Only the file of a run, which has `do_lower_case`, must have `bounds`.
         if key not in task and (key == "labels" or "do_lower_case" in task):
             raise InputError(f"{location}: requires the key {key!r} for {kind}")
         if key == "labels" and task[key] is None:
@@ -144,7 +145,8 @@ class ClassifierRunSettings(FineTuningSettings):
             Default: the most likely label.
 
     Raises:
-        InputError: see `FineTuningSettings`; or a threshold without an export.
+        InputError: see `FineTuningSettings`; or the threshold is out of range or
+            without an export.
     """
 
     threshold_to_export: float | None = flags.field(None)

@@ -9,7 +9,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
-# The flags that require each part of the data, and the flags of its files.
+# For each part of the data, the flag that requires it, and the flag of its file.
 FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
@@ -27,8 +27,9 @@ class FineTuningSettings(TrainingSettings):
             epochs).
         num_warmup_steps: Number of learning-rate warmup steps. Default: 0 (RACE: 1000;
             SQuAD: 10% of the steps).
-        num_train_epochs: Number of training epochs, instead of a number of steps. Those
-            of SQuAD count windows; the released code counts questions.
+        num_train_epochs: Number of training epochs, instead of a number of steps. An
+            epoch of SQuAD has all windows; in the released code, it has as many windows
+            as there are questions.
         warmup_proportion: Fraction of training steps used for learning-rate warmup,
             instead of a number of steps.
         eval_every_epochs: Number of epochs between evaluations, instead of a number of
@@ -36,7 +37,8 @@ class FineTuningSettings(TrainingSettings):
         num_runs: Number of runs with different seeds, starting at --seed, each in its
             own folder. The best run predicts.
         ensemble: Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*':
-            their mean evaluates and predicts. Without folders: all runs of --num_runs.
+            evaluate and predict with the mean of their outputs. Without a value: all
+            runs of --num_runs.
         ensemble_search: Search forward for the best ensemble of at most this many of
             the members, by the key metric of the evaluation.
         pad_to_multiple_of: Pad batches to a multiple of this many tokens (0 for
@@ -55,7 +57,8 @@ class FineTuningSettings(TrainingSettings):
         "do_predict",
         "export_dir",
     )
-    # Default numbers of steps. A number of epochs or a proportion has priority.
+    # Default numbers of steps. `released_epochs` and `released_warmup_proportion`, if
+    # not None, have priority.
     released_steps: ClassVar[int] = 1000
     released_warmup: ClassVar[int] = 0
     released_epochs: ClassVar[float | None] = None
@@ -71,7 +74,7 @@ class FineTuningSettings(TrainingSettings):
     predict_batch_size: int = flags.field(8, at_least=1)
     optimizer: Literal["lamb", "adamw"] = "adamw"
     learning_rate: float = 5e-5
-    # None means the defaults above.
+    # None means `released_steps`, `released_warmup` and so on.
     num_train_steps: int = flags.field(
         None, alias="train_step", excludes=("num_train_epochs",)
     )
@@ -102,6 +105,7 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # () means --ensemble without folders.
         is_possible = not self.do_train if self.ensemble else self.num_runs > 1
         if self.ensemble is not None and not is_possible:
             raise InputError(
@@ -128,7 +132,7 @@ class FineTuningSettings(TrainingSettings):
 
     @property
     def initial_weights(self) -> str | None:
-        """The weights to start from, or a TF-Hub module."""
+        """The weights or the TF-Hub module to start from."""
         return self.albert_hub_module_handle or self.init_checkpoint
 
     @property

@@ -56,9 +56,10 @@ class PretrainingSettings(MaskingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Without --dynamic_masking, the records decide.
+        # Without --dynamic_masking, the records have masks, and only
+        # `max_predictions_per_seq` has an effect.
         for item in flags.fields(MaskingSettings):
             value = getattr(self, item.name)
-            is_of_records = item.name == "max_predictions_per_seq"
-            if value != item.default and not (self.dynamic_masking or is_of_records):
+            has_effect = item.name == "max_predictions_per_seq"
+            if value != item.default and not (self.dynamic_masking or has_effect):
                 raise InputError(f"--{item.name}={value}: requires --dynamic_masking")

@@ -28,14 +28,14 @@ class RaceSettings(TaskSettings):
             optional.
         high_only: Use only the high-school questions.
         middle_only: Use only the middle-school questions.
-        max_seq_length: Maximum number of tokens per article and option; longer articles
-            are truncated at the end. Default: the model's value, or 512, or the longest
-            input of the model.
-        max_qa_length: Maximum number of tokens per question and option; longer ones
-            keep their last tokens. Default: the model's value, or 128.
+        max_seq_length: Maximum number of tokens per input (article, question and one
+            option); longer articles are truncated at the end. Default: the model's
+            value, or 512, or the longest input of the model.
+        max_qa_length: Maximum number of tokens of a question with one option; longer
+            ones keep their last tokens. Default: the model's value, or 128.
 
     Raises:
-        InputError: the levels exclude each other, or lack --data_dir.
+        InputError: both levels are given, or a level without --data_dir.
     """
 
     data_dir: str | None = flags.field(None)
@@ -47,7 +47,7 @@ class RaceSettings(TaskSettings):
         False, requires=("data_dir",), excludes=("middle_only",)
     )
     middle_only: bool = flags.field(False, requires=("data_dir",))
-    max_seq_length: int | None = size_field(512, OPTIONAL)
+    max_seq_length: int | None = size_field(512, stored=OPTIONAL)
     max_qa_length: int | None = size_field(128, is_segment=True, has_margin=True)
     # Maximum number of options of a question.
     choices: int | None = config_field()

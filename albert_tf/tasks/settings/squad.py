@@ -25,8 +25,8 @@ class SquadSettings(TaskSettings):
             scored, during training too.
         version_2_with_negative: Questions may have no answer (SQuAD 2.0). Default:
             inferred from the training file, the model or --predict_file.
-        head: Head: linear (BERT) or conditional (XLNet). Default: linear for SQuAD 1.1
-            and Hugging Face models, conditional for 2.0.
+        head: Head: linear (as in BERT) or conditional (as in XLNet). Default: linear
+            for SQuAD 1.1 and Hugging Face models, conditional for SQuAD 2.0.
         max_seq_length: Maximum number of tokens per window. Default: the model's value,
             or 384.
         doc_stride: Number of tokens between the starts of two windows. Default: the
@@ -54,7 +54,8 @@ class SquadSettings(TaskSettings):
         use_einsum: Unused; kept for compatibility.
 
     Raises:
-        InputError: two thresholds are given.
+        InputError: --null_score_diff_threshold and --fit_threshold are both given, or
+            the two feature files are the same.
     """
 
     train_file: str | None = flags.field(None)
@@ -65,7 +66,7 @@ class SquadSettings(TaskSettings):
     head: Literal["linear", "conditional"] | None = flags.field(
         None, stored=REQUIRED, fallback="linear"
     )
-    max_seq_length: int | None = size_field(384, OPTIONAL)
+    max_seq_length: int | None = size_field(384, stored=OPTIONAL)
     doc_stride: int | None = size_field(128, is_segment=True)
     max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
@@ -75,7 +76,7 @@ class SquadSettings(TaskSettings):
     null_score_diff_threshold: float | None = flags.field(
         None, excludes=("fit_threshold",)
     )
-    # The threshold at the start of the run.
+    # The threshold for null scores at the start of the run.
     threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
     # Hash of the ids of the questions that the threshold is fitted on.
     threshold_fitted_on: str | None = config_field()
@@ -97,15 +98,16 @@ class SquadSettings(TaskSettings):
 
     def check(self, config: FineTuningSettings) -> None:
         for part in config.parts:
-            file = "train_file" if part == "train" else "predict_file"
-            if not getattr(self, file):
-                raise InputError(f"--{FLAGS[part]}: requires --{file}")
+            file_flag = "train_file" if part == "train" else "predict_file"
+            if not getattr(self, file_flag):
+                raise InputError(f"--{FLAGS[part]}: requires --{file_flag}")
         if self.fit_threshold and not (config.do_eval or config.do_predict):
             raise InputError("--fit_threshold: requires --do_eval or --do_predict")
 
     def with_defaults(self, saved_settings, longest):
         settings = super().with_defaults(saved_settings, longest)
-        # The saved hash belongs to the saved threshold, which a flag may replace.
+        # Not the model's hash: it belongs to the model's threshold, which a flag may
+        # replace.
         fitted_on = self.threshold_fitted_on
         return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 
@@ -115,8 +117,8 @@ class SquadRunSettings(FineTuningSettings):
     """How to fine-tune on SQuAD; defaults as released.
 
     **As released:** an epoch has as many windows as there are questions, although a
-    long context has several windows. Here it has all windows; `--train_step` gives the
-    released number of updates.
+    long context has several windows. Here an epoch has all windows. For the released
+    number of steps, pass it as `--train_step`.
 
     Args:
         export_dir: Folder for a SavedModel of the best checkpoint that takes raw text,

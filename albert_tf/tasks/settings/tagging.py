@@ -41,4 +41,4 @@ class TaggingSettings(TaskSettings):
     label_column: str | None = flags.field(None, stored=OPTIONAL)
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field("iob2")
     labels: tuple[str, ...] | None = flags.field(None, stored=REQUIRED)
-    max_seq_length: int | None = size_field(512, OPTIONAL, at_least=3)
+    max_seq_length: int | None = size_field(512, stored=OPTIONAL, at_least=3)

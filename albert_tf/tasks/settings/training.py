@@ -21,7 +21,7 @@ class TrainingSettings(CheckpointSettings):
         init_from_group0: Initialize all groups of layers with the first group's weights
             of --init_checkpoint.
         do_train: Train the model.
-        do_eval: Evaluate the model, during training or on its own.
+        do_eval: Evaluate the model, during training or without training.
         train_batch_size: Number of examples per training step, over all devices.
         eval_batch_size: Number of examples per evaluation batch, over all devices.
         optimizer: Optimizer. adamw also suits models that were pretrained with lamb.
@@ -34,8 +34,8 @@ class TrainingSettings(CheckpointSettings):
         gradient_accumulation_steps: Number of microbatches per step on each device.
             More microbatches need less memory for the same update.
         precision: Precision of matrix products; the weights stay in float32.
-        xla: Compile the forward and backward pass with XLA. Default: on for GPUs; on a
-            CPU only GELU in bfloat16 or float16.
+        xla: Compile the forward and backward pass with XLA. Default: true on GPUs;
+            CPUs compile only GELU in bfloat16 or float16.
         early_stopping: Stop after this many evaluations without a better key metric (0
             for never).
         eval_every_steps: Number of steps between evaluations. Default:
@@ -90,7 +90,8 @@ class TrainingSettings(CheckpointSettings):
     wandb: str | None = flags.field(None, requires=("do_train",))
     mlflow: str | None = flags.field(None, requires=("do_train",))
 
-    # **As released:** whether eval_results.txt has the best metric so far.
+    # Whether eval_results.txt has the best metric so far. **As released:** only in
+    # fine-tuning.
     log_best_metric = False
     # A run requires one of these flags.
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
