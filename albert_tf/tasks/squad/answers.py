@@ -1,14 +1,14 @@
 """Makes answers from scores of positions: n-best lists, null odds and files.
 
 A model scores the positions of one window. `make_spans` makes spans from the scores,
-`candidates` merges the windows of a question, and `collect_answers` makes the contents
-of the files.
+and `candidates` merges the windows of a question. `collect_answers` collects the spans
+of all questions in `Answers`, which makes the contents of the files.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
 contents of the files. There are two differences. The released code also searches the
 logits of padding, so that its answers depend on `max_seq_length`. It answers a question
-if the null odds are below the threshold; here they may also be equal, as in the
-official scripts.
+only if the null odds are below the threshold; here, as in the official scripts, they
+may also be equal to the threshold.
 """
 
 import dataclasses
@@ -24,7 +24,8 @@ from albert_tf.tasks.squad.features import Window, Windows
 
 # As released: the answer of SQuAD 1.1 if no span is valid.
 NO_SPAN_TEXT = "empty"
-# As released: the score of the empty answer of SQuAD 2.0 if no span is valid.
+# As released: the start score, and also the end score, of the empty answer of SQuAD 2.0
+# if no span is valid.
 NO_SPAN_SCORE = -1e6
 LOGITS = ("start_logits", "end_logits")
 
@@ -49,7 +50,7 @@ class Span:
 
     @property
     def score(self) -> float:
-        """The sum of both scores; spans are sorted by it."""
+        """The sum of the start score and the end score, by which spans are sorted."""
         return self.start_score + self.end_score
 
 
@@ -71,30 +72,33 @@ def make_spans(
 
     Returns:
         At most `n_best_size` spans with different texts, best first; and the logit of
-        "no answer", for the linear head its score.
+        "no answer". For the linear head, this is the sum of both logits of [CLS].
     """
     if settings.head == "linear":
-        start, end = (outputs[name][: len(window.ids)] for name in LOGITS)
+        start_logits, end_logits = (outputs[name][: len(window.ids)] for name in LOGITS)
         starts, ends = (
             np.argsort(-logits, kind="stable")[: settings.n_best_size]
-            for logits in (start, end)
+            for logits in (start_logits, end_logits)
         )
+        # All pairs of a start and an end.
         first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-        start_scores, end_scores = start[first], end[last]
-        null = float(start[0]) + float(end[0])
+        start_scores, end_scores = start_logits[first], end_logits[last]
+        null = float(start_logits[0]) + float(end_logits[0])
     else:
         last, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
         names = ("start_top_index", "start_top_log_probs")
+        # Each start is repeated for its E ends.
         first, start_scores = (
             np.repeat(outputs[name], len(last) // len(outputs[name])) for name in names
         )
         null = float(outputs["cls_logits"])
     count = len(window.max_context)
+    # From positions in the window to indices of tokens of the context.
     first, last = first - window.context_start, last - window.context_start
-    valid = (first >= 0) & (last < count)
-    valid &= (first <= last) & (last - first < settings.max_answer_length)
-    valid &= window.max_context[np.where(valid, first, 0)] if count else False
-    indices = np.flatnonzero(valid)
+    is_valid = (first >= 0) & (last < count)
+    is_valid &= (first <= last) & (last - first < settings.max_answer_length)
+    is_valid &= window.max_context[np.where(is_valid, first, 0)] if count else False
+    indices = np.flatnonzero(is_valid)
     total = start_scores[indices].astype(float) + end_scores[indices]
     indices = indices[np.argsort(-total, kind="stable")]
     spans = (
@@ -121,7 +125,8 @@ class Candidates:
 
     Attributes:
         spans: spans with different texts, best first; empty if no span is valid.
-        null_odds: logit of "no answer"; None in SQuAD 1.1.
+        null_odds: logit of "no answer"; for the linear head, `candidates` subtracts the
+            score of the best span. None in SQuAD 1.1.
     """
 
     spans: tuple[Span, ...]
@@ -132,8 +137,8 @@ class Candidates:
         if self.spans:
             return self.spans
         if self.null_odds is None:
-            return (Span(NO_SPAN_TEXT, 0.0, 0.0),)
-        return (Span("", NO_SPAN_SCORE, NO_SPAN_SCORE),)
+            return (Span(NO_SPAN_TEXT, start_score=0.0, end_score=0.0),)
+        return (Span("", start_score=NO_SPAN_SCORE, end_score=NO_SPAN_SCORE),)
 
 
 def candidates(
@@ -141,7 +146,7 @@ def candidates(
 ) -> Iterator[tuple[str, Candidates]]:
     """Yields the id and the possible answers of each question.
 
-    It ends before the first question whose predictions are incomplete.
+    The iteration ends before the first question whose predictions are incomplete.
 
     Args:
         windows: the inputs of the model.
@@ -149,12 +154,12 @@ def candidates(
         settings: the task's settings.
     """
     predictions = iter(predictions)
-    for number, question in enumerate(windows.questions):
-        indices = range(*windows.bounds[number : number + 2].tolist())
+    for row, question in enumerate(windows.questions):
+        indices = range(*windows.bounds[row : row + 2].tolist())
         outputs = list(itertools.islice(predictions, len(indices)))
         if len(outputs) < len(indices):
             return
-        if not outputs:  # the question is skipped
+        if not outputs:  # the question is skipped and has no windows
             continue
         spans = [
             make_spans(windows[i], each, settings)
@@ -170,18 +175,20 @@ def candidates(
 def merge(
     windows: Sequence[tuple[list[Span], float | None]], settings: Any
 ) -> Candidates:
-    """Merges the windows of one question; equal spans stay in order of the windows.
+    """Merges the windows of one question.
+
+    Spans with equal scores stay in the order of the windows.
 
     Args:
-        windows: the spans of each window, and in SQuAD 2.0 its logit of "no answer";
-            the lowest one counts.
+        windows: the spans of each window, and its logit of "no answer", which may be
+            None in SQuAD 1.1. The lowest logit becomes `null_odds`.
         settings: settings with `n_best_size`.
     """
     all_spans = itertools.chain.from_iterable(spans for spans, _ in windows)
     spans = sorted(all_spans, key=lambda span: -span.score)
-    odds = [float(null) for _, null in windows if null is not None]
+    nulls = [float(null) for _, null in windows if null is not None]
     best = tuple(_drop_repeated_texts(spans, settings.n_best_size))
-    return Candidates(best, min(odds, default=None))
+    return Candidates(best, min(nulls, default=None))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,11 +196,12 @@ class Answers:
     """The answers to questions, by id, in the order of the file.
 
     Attributes:
-        texts: the best text of each question, for any null odds.
-        null_odds: logit of "no answer" of each question; empty in SQuAD 1.1.
-        n_best: the entries of `nbest_predictions.json` of each question, by text and
-            characters [begin, end).
-        n_best_size: maximum number of entries.
+        texts: the text of the best span of each question, even if its null odds are
+            high.
+        null_odds: `Candidates.null_odds` of each question; empty in SQuAD 1.1.
+        n_best: the entries of `nbest_predictions.json` of each question, by (text,
+            begin, end) of the span.
+        n_best_size: maximum number of entries of a question.
     """
 
     texts: dict[str, str]
@@ -202,9 +210,10 @@ class Answers:
     n_best_size: int = 20
 
     def __add__(self, other: Self) -> Self:
-        """Adds null odds, and probabilities of spans with the same text and characters.
+        """Adds the answers of another model to the same questions, for an ensemble.
 
-        The scores of a span are from the first model that has the span.
+        The null odds are added, and the probabilities of spans with the same text and
+        characters. The scores of a span are from the first model that has the span.
         """
         n_best = {}
         for id, entries in self.n_best.items():
@@ -217,7 +226,11 @@ class Answers:
         return dataclasses.replace(self, null_odds=odds, n_best=n_best)
 
     def __truediv__(self, count: int) -> Self:
-        """Divides the sums, sorts the spans and keeps the first `n_best_size`."""
+        """Divides sums over models by their number.
+
+        The spans are sorted by their mean probability, and the first `n_best_size` are
+        kept.
+        """
         n_best = {}
         for id, entries in self.n_best.items():
             means = [
@@ -228,13 +241,14 @@ class Answers:
             n_best[id] = dict(means[: self.n_best_size])
         return dataclasses.replace(
             self,
-            texts={id: next(iter(keys))[0] for id, keys in n_best.items()},
+            # A key of the entries begins with the text.
+            texts={id: next(iter(entries))[0] for id, entries in n_best.items()},
             null_odds={id: odds / count for id, odds in self.null_odds.items()},
             n_best=n_best,
         )
 
     def apply_null_threshold(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the answers, "" if the null odds are above a threshold.
+        """Returns the answers by id, "" if the null odds are above a threshold.
 
         Args:
             threshold: the threshold; None answers all questions.
@@ -248,7 +262,9 @@ class Answers:
         }
 
     def files(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the released files: contents by name; no null odds in SQuAD 1.1.
+        """Returns the contents of the released files by name.
+
+        SQuAD 1.1 has no `null_odds.json`.
 
         Args:
             threshold: see `apply_null_threshold`.
@@ -270,7 +286,7 @@ def collect_answers(
     questions: Iterable[tuple[str, Candidates]], n_best_size: int = 20
 ) -> Answers:
     """Collects the results of `candidates`."""
-    answers = Answers({}, {}, n_best_size=n_best_size)
+    answers = Answers(texts={}, null_odds={}, n_best_size=n_best_size)
     for id, candidates in questions:
         spans = candidates.n_best_spans()
         answers.texts[id] = spans[0].text

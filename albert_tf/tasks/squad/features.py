@@ -1,11 +1,11 @@
 """Divides questions into the model's windows: `[CLS] question [SEP] context [SEP]`.
 
 A context that is longer than a window is divided into several windows, which start
-`doc_stride` tokens apart. `encode` tokenizes each text once, which is the only slow
-part. `Windows` makes a window when it is read.
+`doc_stride` tokens apart. `encode` tokenizes each text once; only this part is slow.
+`Windows` makes a window only when its item is accessed.
 
-Letters: Q questions, P contexts, W windows, T tokens of a window, C tokens of the
-context in a window.
+Letters: Q questions, P contexts, N tokens of all contexts, W windows, T tokens of a
+window, C tokens of the context in a window.
 
 **As released:** ids, masks, windows and targets. The released code aligns tokens with
 the text approximately, and drops a question if this fails, for example in Hangul. Here
@@ -24,9 +24,10 @@ from albert_tf.tasks.squad.locating import locate
 from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
 
-# As released: each token of a window adds this to the context score of its tokens.
+# As released: each token of the context in a window adds this to the scores of the
+# window's tokens, see `_owners`.
 PER_TOKEN = 0.01
-# Values instead of the tokens of an answer.
+# Values in `answers` of `encode` for questions without the tokens of an answer.
 _NO_ANSWER, _SKIPPED = -1, -2
 
 
@@ -40,7 +41,8 @@ class Window:
         ids: int32 [T], without padding.
         context_start: position of the first token of the context in `ids`.
         spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
-            context, without white space at their ends; empty for a lone word mark.
+            context, without white space at the ends. A token that is only a word mark
+            has an empty span.
         max_context: bool [C], whether the token has more context in this window than in
             any other one; an answer begins only at such a token.
         start_position: position of the answer's first token; 0, the position of [CLS],
@@ -65,7 +67,7 @@ class Window:
             last: index of the last token, in [first, C).
         """
         begin = int(self.spans[first, 0])
-        # A lone word mark at the end comes after white space.
+        # If the last token is only a word mark, the text before it ends in white space.
         text = self.text[begin : int(self.spans[last, 1])].strip()
         return begin, begin + len(text), text
 
@@ -114,10 +116,10 @@ def encode(
     Returns:
         `context_ids`, int32 [N], the tokens of all contexts; `context_spans`, int32
         [N, 2], see `Window.spans`; `context_bounds`, int64 [P + 1], context i has the
-        tokens [bounds[i], bounds[i + 1]); `question_ids` and `question_bounds`, the
-        same for questions; `answers`, int32 [Q, 2], the first and the last token of
-        each answer in its context, -1 without an answer, -2 if the question is
-        skipped; `notes`, texts to log about the answers.
+        tokens [context_bounds[i], context_bounds[i + 1]); `question_ids` and
+        `question_bounds`, the same for questions; `answers`, int32 [Q, 2], the indices
+        of the first and the last token of each answer in its context, -1 without an
+        answer, -2 if the question is skipped; `notes`, texts to log about the answers.
 
     Raises:
         InputError: see `locate`.
@@ -151,10 +153,11 @@ def encode(
 
 
 def _find_tokens(spans: np.ndarray, answer: Answer) -> tuple[int, int]:
-    """Returns the first and the last token of an answer, (-1, -1) without tokens.
+    """Returns the indices of the first and the last token of an answer.
 
     They are the smallest span of tokens that contains the answer without the white
-    space at its ends. An answer without tokens (a joiner) gets the token after it.
+    space at its ends. An answer without tokens, such as a zero-width joiner, gets the
+    token after it. If the context has no tokens, the result is (-1, -1).
     """
     text = answer.text.strip()
     begin = answer.start + answer.text.index(text)
@@ -182,7 +185,7 @@ class Windows(Sequence[Window]):
     Args:
         dataset: the questions.
         tokens: the arrays of `encode`.
-        tokenizer: the tokenizer of the tokens.
+        tokenizer: the tokenizer of `encode`.
         settings: settings with `max_seq_length`, `doc_stride`, `max_query_length`.
 
     Attributes:
@@ -209,21 +212,24 @@ class Windows(Sequence[Window]):
             [[tokenizer.cls_id], [tokenizer.sep_id]], np.int32
         )
         self._paragraphs = _paragraph_indices(dataset)
-        self._queries = np.minimum(
+        # The next three are arrays with a number for each question.
+        self._query_lengths = np.minimum(
             np.diff(tokens["question_bounds"]), settings.max_query_length
         )
-        # Maximum number of tokens of the context in a window.
-        self._sizes = settings.max_seq_length - self._queries - 3
-        self._step = np.minimum(self._sizes, settings.doc_stride)
-        counts = np.diff(tokens["context_bounds"])[self._paragraphs]
-        windows = -(-np.maximum(counts - self._sizes, 0) // self._step) + 1
-        windows[tokens["answers"][:, 0] == _SKIPPED] = 0
-        self.bounds = np.concatenate([[0], np.cumsum(windows)])
-        rows = np.repeat(np.arange(len(windows)), windows)
+        # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
+        self._sizes = settings.max_seq_length - self._query_lengths - 3
+        self._steps = np.minimum(self._sizes, settings.doc_stride)
+        totals = np.diff(tokens["context_bounds"])[self._paragraphs]
+        # `-(-a // b)` is a / b rounded up.
+        counts = -(-np.maximum(totals - self._sizes, 0) // self._steps) + 1
+        counts[tokens["answers"][:, 0] == _SKIPPED] = 0
+        self.bounds = np.concatenate([[0], np.cumsum(counts)])
+        # The question of each window, and the window's number in its question.
+        rows = np.repeat(np.arange(len(counts)), counts)
         index = np.arange(len(rows)) - self.bounds[rows]
-        left = counts[rows] - index * self._step[rows]
-        used = np.minimum(left, self._sizes[rows]) + self._queries[rows] + 3
-        self.lengths = used.astype(np.int32)
+        rest = totals[rows] - index * self._steps[rows]
+        lengths = np.minimum(rest, self._sizes[rows]) + self._query_lengths[rows] + 3
+        self.lengths = lengths.astype(np.int32)
 
     def __len__(self) -> int:
         """Returns the number of windows, W."""
@@ -233,21 +239,21 @@ class Windows(Sequence[Window]):
         """Makes a window.
 
         Args:
-            number: the window's number, in [0, W).
+            number: index of the window, in [0, W).
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
         tokens = self._tokens
         row = int(np.searchsorted(self.bounds, number, side="right")) - 1
         index = int(number - self.bounds[row])
-        size, step = int(self._sizes[row]), int(self._step[row])
-        first = index * step
+        size, step = int(self._sizes[row]), int(self._steps[row])
+        first = index * step  # the window's first token in the context
         paragraph = self._paragraphs[row]
         begin, end = tokens["context_bounds"][paragraph : paragraph + 2].tolist()
         part = slice(begin + first, min(begin + first + size, end))
         count = part.stop - part.start
         query = tokens["question_ids"][tokens["question_bounds"][row] :]
-        query = query[: self._queries[row]]
+        query = query[: self._query_lengths[row]]
         context_start = len(query) + 2
         answer = tokens["answers"][row]
         start_position = end_position = 0
@@ -261,6 +267,7 @@ class Windows(Sequence[Window]):
             ids,
             context_start,
             tokens["context_spans"][part],
+            # `max_context`: whether this window is the best one for the token.
             _owners(end - begin, size, step)[first : first + count] == index,
             start_position,
             end_position,
@@ -270,8 +277,9 @@ class Windows(Sequence[Window]):
     def split_answers(self) -> int:
         """The number of answers that no window contains completely."""
         first, last = self._tokens["answers"].T
-        index = np.minimum(first // self._step, np.diff(self.bounds) - 1)
-        return int(((first >= 0) & (last >= index * self._step + self._sizes)).sum())
+        # Of the windows with the first token, the last one reaches furthest.
+        index = np.minimum(first // self._steps, np.diff(self.bounds) - 1)
+        return int(((first >= 0) & (last >= index * self._steps + self._sizes)).sum())
 
     def batch(
         self, rows: np.ndarray, length: int, targets: bool = False
@@ -305,18 +313,21 @@ def windows(
 
 @functools.lru_cache(4096)
 def _owners(count: int, size: int, step: int) -> np.ndarray:
-    """Returns the window in which each token has the most context, or the first one.
+    """Returns the window in which each token has the most context.
 
-    **As released:** the context is the smaller of both sides, plus 0.01 of the length.
+    **As released:** the score of a token's context is the smaller number of context
+    tokens at its two sides, plus `PER_TOKEN` times the number of context tokens in the
+    window. The first of several windows with the highest score is returned.
 
     Args:
         count: number of tokens of the context.
-        size: maximum number of its tokens in a window.
+        size: maximum number of tokens of the context in a window.
         step: number of tokens between the starts of two windows.
 
     Returns:
         The index of the window, int64 [count].
     """
+    # A score is at least 0.
     owners, best = np.zeros(count, np.int64), np.full(count, -1.0)
     for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
         length = min(size, count - first)

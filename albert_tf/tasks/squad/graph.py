@@ -1,7 +1,8 @@
 """Answers questions in a TensorFlow graph, from raw text, for SavedModels.
 
 `features` and `answers` process one question at a time; this module does the same for a
-batch. Letters: B questions, W windows of all questions, T tokens of a window, M spans.
+batch. Letters: B questions, W windows of all questions, T tokens of a window, N tokens
+of all contexts, M spans.
 """
 
 import dataclasses
@@ -23,8 +24,10 @@ from albert_tf.text.in_graph import GraphTokenizer, rstrip
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
-_FAR = np.iinfo(np.int32).max
+# A number that is greater than the index of any window.
+_NO_WINDOW = np.iinfo(np.int32).max
 _ENDS = ("begin", "end")
+# The results of `_score_pairs` and `_score_beams`.
 _SCORE_SPECS = {
     "first": tf.TensorSpec([None, None], tf.int32),
     "last": tf.TensorSpec([None, None], tf.int32),
@@ -51,8 +54,8 @@ def question_answering(
     do not change.
 
     If no span is valid, as for an empty context, the answer is "" with probability 0.
-    **As released:** the files of `run_squad.py` then have "empty" with probability 1,
-    in SQuAD 1.1.
+    **As released:** in SQuAD 1.1, the files of `run_squad.py` then have the answer
+    "empty" with probability 1.
 
     Args:
         model: a model for SQuAD 1.1 or 2.0.
@@ -78,12 +81,16 @@ def question_answering(
 
 
 class _Questions(tf.Module):
+    """The computation of `question_answering`."""
+
     def __init__(self, model, tokenizer: Tokenizer, settings: Any, threshold):
         super().__init__()
         self._is_linear = isinstance(model, models.AlbertSpanLabeler)
         score = _score_pairs if self._is_linear else _score_beams
-        # A function, because a model as an attribute would be saved as a Keras model.
+        # A function that holds the model. As an attribute of a module, the model would
+        # be saved as a Keras model.
         self._score = lambda inputs: score(model, inputs, settings.n_best_size)
+        # The conditional head selects its candidates from at least as many positions.
         self._min_length = 1
         if not self._is_linear:
             self._min_length = max(model.head.start_n_top, model.head.end_n_top)
@@ -95,7 +102,7 @@ class _Questions(tf.Module):
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers questions, string [B], from contexts, string [B]."""
-        # This replaces invalid bytes, so that offsets count characters.
+        # Invalid bytes become characters, so that offsets count characters.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = self._tokenize(question)
         ids, begins, ends = self._tokenize.encode_with_offsets(context)
@@ -127,6 +134,10 @@ class _Windows:
 
     Attributes:
         row: int32 [W], the question of each window.
+        length: int64 [W], number of tokens of the context in each window.
+        query_length: int64 [W], number of tokens of each window's question.
+        start: int64 [W], index of each window's first token of the context in the
+            concatenated tokens of all contexts.
     """
 
     def __init__(self, ids: tf.RaggedTensor, query_lengths: tf.Tensor, settings):
@@ -140,6 +151,7 @@ class _Windows:
         total = ids.row_lengths()
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
+        # The floor division of a negative number rounds the number of windows up.
         count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
@@ -147,7 +159,6 @@ class _Windows:
         first = index * tf.gather(step, row)
         self.length = tf.minimum(tf.gather(size, row), tf.gather(total, row) - first)
         self.query_length = tf.gather(query_lengths, row)
-        # Indices into the concatenated tokens of all contexts.
         self.start = tf.gather(ids.row_starts(), row) + first
         self._max_context = self._has_max_context(tf.size(ids.values))
 
@@ -157,6 +168,8 @@ class _Windows:
         Args:
             count: number of tokens of all contexts, int32 [].
         """
+        # For each token of each window: its index in the window, the window, and its
+        # index in all contexts (`token`).
         inner = tf.ragged.range(self.length)
         window = tf.cast(inner.value_rowids(), tf.int32)
         length = tf.gather(self.length, window)
@@ -164,16 +177,17 @@ class _Windows:
         score = tf.cast(side, tf.float64) + PER_TOKEN * tf.cast(length, tf.float64)
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
-        first = tf.where(score == tf.gather(best, token), window, _FAR)
-        best_window = tf.math.unsorted_segment_min(first, token, count)
+        # Of several windows with the best score, the first one counts.
+        windows = tf.where(score == tf.gather(best, token), window, _NO_WINDOW)
+        best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
 
     def inputs(self, query, ids, special, min_length: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs with `p_mask`, int32 [W, T].
 
         Args:
-            query: int32 [B, None], the questions.
-            ids: int32 [B, None], the contexts.
+            query: int32 [B, None], the tokens of each question.
+            ids: int32 [B, None], the tokens of each context.
             special: ids of [CLS], [SEP] and padding.
             min_length: minimum T.
         """
@@ -217,22 +231,23 @@ class _Windows:
         indices = tf.where(is_valid)
         window = indices[:, 0]
         first, last = tf.gather_nd(first, indices), tf.gather_nd(last, indices)
+        # Number of tokens of all earlier windows, as in `_max_context`.
         before = tf.gather(tf.cumsum(self.length, exclusive=True), window)
         has_max = tf.gather(self._max_context, before + tf.cast(first, tf.int64))
-        token = tf.cast(tf.gather(self.start, window), tf.int32)
+        offset = tf.cast(tf.gather(self.start, window), tf.int32)
         spans = {
             "row": tf.gather(self.row, window),
-            "first": token + first,
-            "last": token + last,
+            "first": offset + first,
+            "last": offset + last,
             "score": tf.gather_nd(scores["score"], indices),
         }
         return {name: tf.boolean_mask(x, has_max) for name, x in spans.items()}
 
 
 def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
-    """Combines the best starts and ends; see `answers.make_spans`.
+    """Combines each of the best starts and ends; see `answers.make_spans`.
 
-    `null` is the score of "no answer", which is the score of [CLS].
+    `null` is the score of "no answer": the sum of both logits of [CLS].
     """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)
@@ -252,13 +267,16 @@ def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
 
 
 def _score_beams(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
-    """Returns the spans of the conditional head; see `answers.make_spans`."""
+    """Returns the spans of the conditional head; see `answers.make_spans`.
+
+    The head has selected all candidates, so `n_best_size` is not used.
+    """
     outputs = model(inputs)
-    each = model.head.end_n_top
-    start = tf.repeat(outputs["start_top_log_probs"], each, axis=1)
+    end_n_top = model.head.end_n_top
+    start = tf.repeat(outputs["start_top_log_probs"], end_n_top, axis=1)
     end = outputs["end_top_log_probs"]
     return {
-        "first": tf.repeat(outputs["start_top_index"], each, axis=1),
+        "first": tf.repeat(outputs["start_top_index"], end_n_top, axis=1),
         "last": outputs["end_top_index"],
         "score": tf.cast(start, tf.float64) + tf.cast(end, tf.float64),
         "null": outputs["cls_logits"],
@@ -270,7 +288,7 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
 
     Args:
         spans: int32 [M] `row`, `first` and `last`.
-        context: string [B].
+        context: string [B], the contexts.
         begins: int32 [N], the first character of each token of all contexts.
         ends: int32 [N], the character after the last one of each token.
     """
@@ -284,21 +302,23 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
 
 
 def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
-    """Returns the best spans of each question with different texts.
+    """Returns the best spans of each question, which have different texts.
 
     Args:
-        spans: tensors [M] by name; the spans of a question are in window order.
-        rows: B.
+        spans: tensors [M] by name, in the order of the windows.
+        rows: B, number of questions.
         size: maximum number of spans per question.
 
     Returns:
         `text`, `score`, `begin` and `end`, ragged [B, None], best first.
     """
+    # Sort by question, and the spans of a question by score.
     by_score = tf.argsort(spans["score"], direction="DESCENDING", stable=True)
     order = tf.gather(
         by_score, tf.argsort(tf.gather(spans["row"], by_score), stable=True)
     )
     row, text = tf.gather(spans["row"], order), tf.gather(spans["text"], order)
+    # Keep the first span with each text of a question.
     keys, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], " "))
     first = tf.math.unsorted_segment_min(
         tf.range(tf.size(number)), number, tf.size(keys)
@@ -314,21 +334,28 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     }
 
 
-def _outputs(best, size: int, optional: bool) -> dict[str, tf.Tensor]:
-    """Returns the outputs of n-best lists; see `answers.Candidates`."""
+def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
+    """Returns the outputs of `question_answering`, except for `null_odds`.
+
+    Args:
+        best: the result of `_n_best`.
+        size: number of spans per question; shorter lists are filled.
+        has_odds: whether the version is SQuAD 2.0.
+    """
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
-    none = best["score"].row_lengths() == 0
-    zeros, is_empty = tf.zeros_like(scores), none[:, None]
+    has_none = best["score"].row_lengths() == 0
+    zeros, is_empty = tf.zeros_like(scores), has_none[:, None]
     probabilities = tf.nn.softmax(tf.where(is_empty, zeros, scores))
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
-    score = tf.constant(2 * NO_SPAN_SCORE if optional else 0, tf.float64)
+    # The score without a span is the sum of its start score and end score.
+    score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _ENDS)
     return {
         "answer": texts[:, 0],
         "begin": begin[:, 0],
         "end": end[:, 0],
-        "score": tf.cast(tf.where(none, score, scores[:, 0]), tf.float32),
+        "score": tf.cast(tf.where(has_none, score, scores[:, 0]), tf.float32),
         "probability": probabilities[:, 0],
         "n_best_answers": texts,
         "n_best_probabilities": probabilities,

@@ -7,13 +7,14 @@
     {"id": text, "context": text, "question": text,
      "answers": {"text": [text], "answer_start": [character]}}
 
-Records of the second form are lines, or items of a list, which is the file or its
-`data`. Both forms of `answers` are read in both formats. The file may be compressed
-with gzip.
+In the second form, each question is a line, or an item of a list. The list is the whole
+file, or the value of `data` in an object. Both forms of `answers` are read in both
+formats. The file may be compressed with gzip.
 
-`version`, `is_impossible` and unused answers may be absent. In SQuAD 2.0, a question
-without answers is impossible, as in the official script, unless no question of the file
-has an answer. An id may be a number. Other keys are ignored.
+`version`, `is_impossible` and answers that a run does not need may be absent. In SQuAD
+2.0, a question without answers is impossible, as in the official script. This does not
+apply to a file in which no question has an answer or is marked as impossible. An id may
+be a number. Other keys are ignored.
 """
 
 import collections
@@ -31,19 +32,22 @@ from albert_tf.data.files import read_text
 from albert_tf.data.json_values import get
 from albert_tf.errors import InputError
 
-# Keys of records, which articles do not have.
+# Keys of a question in the second form, which an article of the first form lacks.
 _RECORD_KEYS = ("context", "question")
 
 
 class Answer(NamedTuple):
-    """An answer and the stated first character in its context."""
+    """An answer, and the index of its first character in the context.
+
+    The index is that of the file, which `locating` corrects.
+    """
 
     text: str
     start: int
 
 
 class Question(NamedTuple):
-    """A question; it is unlabeled if it is not impossible and has no answers."""
+    """A question; without answers, it is impossible or unlabeled."""
 
     id: str
     text: str
@@ -88,19 +92,19 @@ class Dataset:
 def read(
     path: str | Path, version: str | None = None, encoding: str | None = None
 ) -> Dataset:
-    """Reads a file.
+    """Reads the questions of a file.
 
     Args:
         path: a text file with JSON or JSON lines, see `files.read_text`.
         version: "1.1" or "2.0". By default 2.0 if a question is impossible, if the
             file's `version` is 2, or if it has no `version` and only some questions
             have answers; otherwise 1.1.
-        encoding: used if a file has no byte order mark; by default UTF-8.
+        encoding: the encoding of a file without a byte order mark, by default UTF-8.
 
     Raises:
         InputError: the file cannot be read or is not JSON, a key is missing or has
-            another type, or an id occurs twice. The message has the file and the
-            question's id or location.
+            another type, or an id occurs twice. The message names the file, and the
+            id or the location of the question.
     """
     header: dict[str, Any] = {}
     items = list(json_values.objects(read_text(path, encoding), path, header))
@@ -121,7 +125,8 @@ def read(
             (context, q if q.answers else q._replace(is_impossible=True))
             for context, q in pairs
         ]
-    # Adjacent records with the same context share one paragraph, tokenized once.
+    # Adjacent questions with the same context share one paragraph, so that the context
+    # is tokenized once.
     paragraphs = (
         Paragraph(context, tuple(question for _, question in group))
         for context, group in itertools.groupby(pairs, operator.itemgetter(0))
@@ -161,16 +166,22 @@ def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
 
 
 def _read(item: Any, location: str, path: str | Path) -> Iterator[tuple[str, Question]]:
-    """Yields the questions of an article or a record, each with its context."""
+    """Yields the context and the question, for each question of an item.
+
+    Args:
+        item: an article of the first form, or a question of the second form.
+        location: the item's location, for messages.
+        path: the file, for messages.
+    """
     if isinstance(item, dict) and not item.keys().isdisjoint(_RECORD_KEYS):
         question = _parse_question(item, location, path)
         yield get(item, "context", str, location), question
         return
     for i, paragraph in enumerate(get(item, "paragraphs", list, location)):
-        part = f"{location}.paragraphs[{i}]"
-        context = get(paragraph, "context", str, part)
-        for j, question in enumerate(get(paragraph, "qas", list, part)):
-            yield context, _parse_question(question, f"{part}.qas[{j}]", path)
+        place = f"{location}.paragraphs[{i}]"
+        context = get(paragraph, "context", str, place)
+        for j, question in enumerate(get(paragraph, "qas", list, place)):
+            yield context, _parse_question(question, f"{place}.qas[{j}]", path)
 
 
 def _parse_question(value: Any, location: str, path: str | Path) -> Question:
@@ -185,10 +196,16 @@ def _parse_question(value: Any, location: str, path: str | Path) -> Question:
     )
 
 
-def _infer_version(stated: Any, questions: Sequence[Question]) -> str:
+def _infer_version(version: Any, questions: Sequence[Question]) -> str:
+    """Returns "1.1" or "2.0".
+
+    Args:
+        version: the value of the key in the file, or None.
+        questions: all questions.
+    """
     # 2 is the first number of "2.0", "v2.0" and "squad_v2", but not of a date.
-    is_stated = re.findall(r"\d+", str(stated))[:1] == ["2"]
-    is_impossible = any(question.is_impossible for question in questions)
-    answered = [bool(question.answers) for question in questions]
-    is_mixed = not stated and any(answered) and not all(answered)
-    return "2.0" if is_stated or is_impossible or is_mixed else "1.1"
+    is_v2 = re.findall(r"\d+", str(version))[:1] == ["2"]
+    has_impossible = any(question.is_impossible for question in questions)
+    has_answers = [bool(question.answers) for question in questions]
+    is_mixed = not version and any(has_answers) and not all(has_answers)
+    return "2.0" if is_v2 or has_impossible or is_mixed else "1.1"

@@ -22,7 +22,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """Lower-cases, and removes ASCII punctuation, articles and extra white space."""
+    """Lower-cases a text; drops ASCII punctuation, articles and extra white space."""
     text = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -65,19 +65,19 @@ def evaluate_files(
 
     Args:
         dataset_json: questions and answers; see `reading`.
-        predictions_json: {question id: answer}; other ids are ignored. A question
-            without a prediction scores 0, and a warning counts them.
+        predictions_json: {question id: answer}; ids that the dataset lacks are ignored.
+            Questions without a prediction score 0, and a warning gives their number.
         null_odds_json: {question id: score of "no answer"}.
         threshold: see `evaluate`.
         version: version of the official script, "1.1" or "2.0"; by default the
             dataset's version.
 
     Raises:
-        InputError: a file cannot be read or has another form, no id of the predictions
-            is in the dataset, or see `evaluate`.
+        InputError: a file cannot be read or has another form; no id of the predictions
+            is in the dataset; or see `evaluate`.
     """
     dataset = read(dataset_json, version)
-    answers = _values(predictions_json, str, "answers")
+    answers = _read_values(predictions_json, str, "answers")
     ids = [question.id for question in dataset.questions]
     missing = [id for id in ids if id not in answers]
     if len(missing) == len(ids):
@@ -91,7 +91,7 @@ def evaluate_files(
             f"{predictions_json}: no prediction for {len(missing)} of {len(ids)} "
             f"questions, which score 0; the first is {missing[0]!r}"
         )
-    odds = null_odds_json and _values(null_odds_json, (int, float), "numbers")
+    odds = null_odds_json and _read_values(null_odds_json, (int, float), "numbers")
     return evaluate(dataset, answers, odds or None, threshold)
 
 
@@ -107,8 +107,8 @@ def evaluate(
         dataset: questions and answers.
         predictions: {question id: answer}, "" for no answer. A question without a
             prediction scores 0.
-        null_odds: {question id: score of "no answer"}, only for SQuAD 2.0; adds the
-            best thresholds.
+        null_odds: {question id: score of "no answer"}, only for SQuAD 2.0. With null
+            odds, the result has the best thresholds.
         threshold: questions with higher null odds count as not answered; None means no
             threshold.
 
@@ -118,8 +118,9 @@ def evaluate(
         `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
 
     Raises:
-        InputError: a required answer or null odds are missing, or the version has no
-            null odds.
+        InputError: a question has no null odds, or there is a threshold without null
+            odds. In SQuAD 1.1: a question has no answer, or there are null odds or a
+            threshold.
     """
     is_v1 = dataset.version == "1.1"
     if is_v1 and (null_odds is not None or threshold is not None):
@@ -130,20 +131,21 @@ def evaluate(
     if threshold is not None and null_odds is None:
         raise InputError(f"threshold {threshold}: needs null odds to compare with")
     questions = list(dataset.questions)
-    raw = _score_answers(dataset, predictions)
+    # The scores if all questions are answered.
+    raw_scores = _score_answers(dataset, predictions)
     ids = [question.id for question in questions]
     if is_v1:
-        means = _means(raw, "", ids)
+        means = _means(raw_scores, "", ids)
         return {"exact_match": means["exact"], "f1": means["f1"]}
     answerable = {question.id for question in questions if question.answers}
-    scores = raw
+    scores = raw_scores
     if null_odds is not None:
-        missing = [id for id in raw["f1"] if id not in null_odds]
+        missing = [id for id in raw_scores["f1"] if id not in null_odds]
         if missing:
             raise InputError(
                 f"{dataset.path}: no null odds for {len(missing)} of "
-                f"{len(raw['f1'])} questions, the first is {missing[0]!r}; each needs "
-                f"its own"
+                f"{len(raw_scores['f1'])} questions, the first is {missing[0]!r}; each "
+                f"needs its own"
             )
         if threshold is not None:
             scores = {
@@ -151,14 +153,14 @@ def evaluate(
                     id: float(id not in answerable) if null_odds[id] > threshold else x
                     for id, x in values.items()
                 }
-                for name, values in raw.items()
+                for name, values in raw_scores.items()
             }
     metrics = _means(scores, "", ids)
     for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
-        if part := [id for id in ids if (id in answerable) is has_answer]:
-            metrics |= _means(scores, prefix, part)
+        if subset := [id for id in ids if (id in answerable) is has_answer]:
+            metrics |= _means(scores, prefix, subset)
     if null_odds is not None:
-        for name, values in raw.items():
+        for name, values in raw_scores.items():
             arguments = values, predictions, null_odds, answerable
             best, best_at = best_threshold(*arguments, len(ids))
             metrics |= {f"best_{name}": best, f"best_{name}_thresh": best_at}
@@ -172,10 +174,10 @@ def best_threshold(
     answerable: Collection[str],
     total: int,
 ) -> tuple[float, float]:
-    """Returns the highest mean score, and its threshold.
+    """Returns the highest mean score of any threshold, and this threshold.
 
     As in the official script, questions are answered one by one, in order of their null
-    odds. If no question should be answered, the threshold is 0.
+    odds. If the mean score is highest without any answers, the threshold is 0.
 
     Args:
         scores: scores in [0, 1] by question id, if all questions are answered.
@@ -188,6 +190,7 @@ def best_threshold(
         The mean score in percent, and the threshold. A question is answered if its null
         odds are not above the threshold.
     """
+    # If no question is answered, each question without a true answer scores 1.
     current = best = float(sum(id not in answerable for id in scores))
     threshold = 0.0
     for id in sorted(null_odds, key=lambda id: null_odds[id]):
@@ -205,10 +208,10 @@ def best_threshold(
 def search_threshold(
     dataset: Dataset, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns the threshold with the highest F1, for other questions.
+    """Returns the threshold with the highest F1, for use with other questions.
 
     Args:
-        dataset: SQuAD 2.0 questions; others than those to score with the threshold.
+        dataset: SQuAD 2.0 questions, not those that the threshold will be used for.
         predictions: an answer to each question.
         null_odds: {question id: score of "no answer"}.
 
@@ -228,23 +231,24 @@ def center_threshold(
 ) -> float:
     """Returns the best threshold for F1, midway between two values of the null odds.
 
-    The official threshold equals the null odds of a question, so the rounding of
-    another runtime could change the answer to it.
+    The official threshold equals the null odds of a question. So the rounding of
+    another runtime could change whether that question is answered.
 
     Args:
         metrics: the result of `evaluate` with null odds.
         null_odds: {question id: score of "no answer"}.
 
     Returns:
-        The threshold. If all or no questions should be answered, it is 1 above or below
-        all null odds.
+        The threshold. It is 1 above all null odds if all questions should be answered,
+        and 1 below them if none should be.
     """
     odds = sorted(null_odds.values())
-    silent = 100.0 * metrics.get("NoAns_total", 0) / metrics["total"]
-    answered = 0
-    if metrics["best_f1"] > silent:
-        answered = bisect.bisect_right(odds, metrics["best_f1_thresh"])
-    below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][answered : answered + 2]
+    f1_without_answers = 100.0 * metrics.get("NoAns_total", 0) / metrics["total"]
+    count = 0  # number of questions to answer
+    if metrics["best_f1"] > f1_without_answers:
+        count = bisect.bisect_right(odds, metrics["best_f1_thresh"])
+    # 2, because the mean is then 1 below or above all null odds.
+    below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][count : count + 2]
     return (below + above) / 2.0
 
 
@@ -261,7 +265,8 @@ def _score_answers(
                 f"with; in SQuAD 1.1 each needs one or more"
             )
         if (answer := predictions.get(question.id)) is not None:
-            # In SQuAD 2.0, an answer of only punctuation and articles does not count.
+            # In SQuAD 2.0, true answers of only punctuation and articles do not count.
+            # Without a true answer, the empty prediction is correct.
             texts = [each.text for each in question.answers]
             truths = [text for text in texts if is_v1 or normalize(text)] or [""]
             scores["exact"][question.id] = max(exact_match(answer, t) for t in truths)
@@ -272,19 +277,30 @@ def _score_answers(
 def _means(
     scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
 ) -> dict[str, float]:
+    """Returns the mean of each score over the ids, in percent, and their number.
+
+    An id without a score counts as 0.
+    """
     means: dict[str, float] = {}
     for name, values in scores.items():
         total = 0.0
-        for id in ids:  # since Python 3.12, `sum` rounds differently
+        for id in ids:  # not `sum`, which rounds differently since Python 3.12
             total += values.get(id, 0.0)
         means[f"{prefix}{name}"] = 100.0 * total / len(ids)
     return {**means, f"{prefix}total": len(ids)}
 
 
-def _values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
+def _read_values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
+    """Reads a JSON object with a value for each question id.
+
+    Args:
+        path: the file.
+        kind: the type of the values, or a tuple of types.
+        expected: the name of the type in the plural, for messages.
+    """
     contents = json_values.read_object(path)
     for id, value in contents.items():
-        if not isinstance(value, kind) or value != value:  # nor NaN
+        if not isinstance(value, kind) or value != value:  # NaN
             raise InputError(
                 f"{path}: question {id!r} has {value!r}; expected {expected}"
             )
