@@ -39,8 +39,8 @@ class FineTuningSettings(TrainingSettings):
         ensemble: Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*':
             evaluate and predict with the mean of their outputs. Without a value: all
             runs of --num_runs.
-        ensemble_search: Search forward for the best ensemble of at most this many of
-            the members, by the key metric of the evaluation.
+        ensemble_search: Search for the best ensemble of at most this many members:
+            repeatedly add the member with which the key metric is highest.
         pad_to_multiple_of: Pad batches to a multiple of this many tokens (0 for
             --max_seq_length). Default: 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a
             TPU.

@@ -23,8 +23,8 @@ class PretrainingSettings(MaskingSettings):
             from the records; with --dynamic_masking, from --masked_lm_prob.
         objective: Sentence-level objective: sop (sentence order), nsp (next sentence)
             or none. Default: the objective of the records.
-        dynamic_masking: Draw new masks in every epoch, and a new sentence order with
-            sop.
+        dynamic_masking: Draw new masks in every epoch and, with the objective sop, a
+            new sentence order.
         group_by_length: Batch records of similar length to reduce padding; faster if
             many records are short.
         output_bias_from_data: Initialize the masked LM's output bias with the log

@@ -26,7 +26,8 @@ class TrainingSettings(CheckpointSettings):
         eval_batch_size: Number of examples per evaluation batch, over all devices.
         optimizer: Optimizer. adamw also suits models that were pretrained with lamb.
         learning_rate: Peak learning rate.
-        poly_power: Power of the polynomial decay to 0; 1 is linear.
+        poly_power: Power of the polynomial decay of the learning rate to 0; 1 is
+            linear.
         weight_decay: Decoupled weight decay.
         num_train_steps: Number of training steps.
         num_warmup_steps: Number of learning-rate warmup steps.

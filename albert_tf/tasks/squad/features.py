@@ -329,6 +329,7 @@ def _owners(count: int, size: int, step: int) -> np.ndarray:
     """
     # A score is at least 0.
     owners, best = np.zeros(count, np.int64), np.full(count, -1.0)
+    # `first` is the first token of each window.
     for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
         length = min(size, count - first)
         before, part = np.arange(length), slice(first, first + length)

@@ -45,13 +45,13 @@ def question_answering(
     """Returns a function that answers questions from a context of any length.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B]; `begin`
-    and `end`, int32 [B], its characters in the context, -1 without an answer; `score`,
-    float32 [B], the score of the span; `probability`, float32 [B], its probability in
-    the n-best list; `n_best_answers` and `n_best_probabilities`, [B, n], filled with ""
-    and 0. SQuAD 2.0 adds `null_odds`, float32 [B]: the logit of "no answer", or for a
-    linear head the null score minus the score of the best span. If the null odds are
-    above `threshold`, `answer` is "" and `begin` and `end` are -1; the other outputs
-    do not change.
+    and `end`, int32 [B], its characters [begin, end) in the context, -1 without an
+    answer; `score`, float32 [B], the score of the span; `probability`, float32 [B], its
+    probability in the n-best list; `n_best_answers` and `n_best_probabilities`, [B, n],
+    filled with "" and 0. SQuAD 2.0 adds `null_odds`, float32 [B]: the logit of "no
+    answer", or for a linear head this logit minus the score of the best span. If the
+    null odds are above `threshold`, `answer` is "" and `begin` and `end` are -1; the
+    other outputs do not change.
 
     If no span is valid, as for an empty context, the answer is "" with probability 0.
     **As released:** in SQuAD 1.1, the files of `run_squad.py` then have the answer
@@ -115,6 +115,7 @@ class _Questions(tf.Module):
         best = _n_best(spans, tf.size(question), self._settings.n_best_size)
         outputs = _outputs(best, self._settings.n_best_size, self._has_odds)
         if self._has_odds:
+            # The lowest "no answer" logit of each question's windows.
             odds = tf.math.unsorted_segment_min(
                 scores["null"], windows.row, tf.size(question)
             )
@@ -149,6 +150,7 @@ class _Windows:
             settings: settings with the lengths of windows.
         """
         total = ids.row_lengths()
+        # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
         # The floor division of a negative number rounds the number of windows up.
@@ -231,7 +233,7 @@ class _Windows:
         indices = tf.where(is_valid)
         window = indices[:, 0]
         first, last = tf.gather_nd(first, indices), tf.gather_nd(last, indices)
-        # Number of tokens of all earlier windows, as in `_max_context`.
+        # Index of the window's first token in `_max_context`.
         before = tf.gather(tf.cumsum(self.length, exclusive=True), window)
         has_max = tf.gather(self._max_context, before + tf.cast(first, tf.int64))
         offset = tf.cast(tf.gather(self.start, window), tf.int32)
@@ -255,6 +257,7 @@ def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
         tf.math.top_k(tf.where(inputs["input_mask"] > 0, outputs[name], -np.inf), count)
         for name in ("start_logits", "end_logits")
     ]
+    # The best logits of starts and of ends, and their positions.
     (start, first), (end, last) = tops
     score = tf.cast(start, tf.float64)[:, :, None] + tf.cast(end, tf.float64)[:, None]
     shape = [-1, count * count]
