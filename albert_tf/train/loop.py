@@ -37,7 +37,8 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-        metrics: metrics of the last evaluation, or of the last steps without one.
+        metrics: metrics of the last evaluation; if there was none, the training metrics
+            of the last steps.
         best: step and metrics of the best checkpoint; empty if there is none.
         trainer: the trainer, which holds the last weights.
         checkpoints: the checkpoints of the run's folder.
@@ -89,19 +90,19 @@ def run(
     log: IO[str] = sys.stderr,
     run_file: RunFile | None = None,
 ) -> Outcome:
-    """Trains and evaluates, resuming from the newest checkpoint of the folder.
+    """Trains and evaluates, resuming from the newest checkpoint in `output_dir`.
 
     Args:
         task: the task to train.
         config: the run's settings.
         strategy: the devices, see `prepare`.
-        log: receives progress.
-        run_file: is written after all checks, before training.
+        log: receives the lines of progress.
+        run_file: the `run.json` to write after all checks and before training, if any.
 
     Raises:
-        InputError: the settings do not fit the devices or the folder's checkpoints,
-            another run uses the folder, the loss or a gradient is not finite, a file
-            cannot be written, or a worker was lost.
+        InputError: the settings do not fit the devices or the checkpoints in
+            `output_dir`, another run uses this folder, the loss or a gradient is not
+            finite, a file cannot be written, or a worker was lost.
         Stopped: after SIGTERM or SIGINT; if something was trained, a checkpoint of the
             last step is saved.
     """
@@ -116,7 +117,8 @@ def run(
         reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
         checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
         examples_seen = _restore(task, config, model, checkpoints, reporter.log)
-        # So the chief also writes only after all workers have read the folder.
+        # This check waits for all workers, so the chief writes into the folder only
+        # after all of them have read it.
         _check_agreement(strategy, model, optimizer, examples_seen, config)
         if is_chief(strategy) and config.do_train:
             task.save_assets(folder)
@@ -213,7 +215,7 @@ class _Loop:
         return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event is due after this step; at the end all events are due."""
+        """Whether an event with this interval is due; after the last step all are."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
@@ -223,7 +225,7 @@ class _Loop:
         return 0 < seconds <= time.monotonic() - self._last_save_time
 
     def _lacks_evaluation(self) -> bool:
-        """Whether the run was killed before the evaluation of its last checkpoint."""
+        """Whether the run was killed after saving this step and before evaluating."""
         step = self._step
         is_due = step > 0 and step % self._config.steps_between_evaluations == 0
         return self._evaluates and is_due and not self._reporter.has_evaluation(step)
@@ -241,14 +243,14 @@ class _Loop:
         self._reporter.log_eval(self._step, metrics, is_best, max(best, metrics[key]))
 
     def _save(self) -> None:
-        """Writes a checkpoint of this step, once."""
+        """Writes a checkpoint of the current step, if it does not exist yet."""
         self._last_save_time = time.monotonic()
         if self._is_chief and self._last_save_step != self._step:
             self._checkpoints.save(self._trainer.examples_seen)
             self._last_save_step = self._step
 
     def _should_stop_early(self) -> bool:
-        """Whether --early_stopping evaluations since the best one were not better."""
+        """Whether --early_stopping evaluations after the best one were no better."""
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations
         if not patience or not best or step - best["step"] < patience:
@@ -263,7 +265,7 @@ class _Loop:
 
 def _restore(task, config, model, checkpoints, log) -> int:
     """Restores or initializes the model; returns the number of examples seen."""
-    examples_seen, start = 0, config.initial_weights
+    examples_seen, initial_weights = 0, config.initial_weights
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")
@@ -273,8 +275,8 @@ def _restore(task, config, model, checkpoints, log) -> int:
             f"Resuming from {newest}: weights, optimizer, {examples_seen:,} examples "
             f"seen"
         )
-    elif start:
-        source = weights.open_source(start, config.checkpoint)
+    elif initial_weights:
+        source = weights.open_source(initial_weights, config.checkpoint)
         is_complete, group0 = not config.do_train, config.init_from_group0
         loaded = task.load(model, source, init_from_group0=group0, complete=is_complete)
         log(f"Starting from {source.path}: {loaded}; fresh optimizer state")
@@ -287,13 +289,13 @@ def _restore(task, config, model, checkpoints, log) -> int:
             f"--output_dir={config.output_dir}: no checkpoint to evaluate, and no "
             f"--init_checkpoint"
         )
-    if start:
-        log(f"--init_checkpoint={start} is not used")
+    if initial_weights:
+        log(f"--init_checkpoint={initial_weights} is not used")
     return examples_seen
 
 
 def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
-    """Creates the optimizer with its schedule, and loss scaling for float16."""
+    """Creates the optimizer with its schedule, and with loss scaling for float16."""
     schedule = optimizers.WarmupPolynomialDecay(
         config.learning_rate,
         config.num_train_steps,
@@ -312,11 +314,11 @@ def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
 def _check(task, config: TrainingSettings, strategy) -> None:
     """Checks that the settings fit the devices, the task and the folders."""
     replicas = strategy.num_replicas_in_sync
-    parts = replicas * config.gradient_accumulation_steps
-    if config.do_train and config.train_batch_size % parts:
+    divisor = replicas * config.gradient_accumulation_steps
+    if config.do_train and config.train_batch_size % divisor:
         raise InputError(
             f"--train_batch_size={config.train_batch_size}: must be a multiple of "
-            f"{parts} ({replicas} devices x {config.gradient_accumulation_steps} "
+            f"{divisor} ({replicas} devices x {config.gradient_accumulation_steps} "
             f"microbatches)"
         )
     if task.evaluation is not None and config.eval_batch_size % replicas:
@@ -330,8 +332,8 @@ def _check(task, config: TrainingSettings, strategy) -> None:
             raise InputError(
                 f"--{name}={value}: no data to evaluate on; pass --do_eval"
             )
-    start = ModelFolder(config.initial_weights, output_dir=config.output_dir)
-    for folder in start.folders:
+    model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
+    for folder in model_folder.folders:
         task.check_folder(folder)
 
 
@@ -342,7 +344,8 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
         return
     weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
     numbers = (count_steps(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
-    # float32 sums of numbers below 4096 are exact for up to 4096 replicas.
+    # The sums are float32, which is exact for up to 4096 replicas if each number is
+    # below 4096.
     values = [float(number % 4096) for number in numbers]
     if devices.all_reduce_sum(strategy, values) != [replicas * x for x in values]:
         raise InputError(

@@ -20,16 +20,16 @@ def run(
     devices: DistributionSettings,
     log: IO[str] | None = None,
 ) -> dict[str, float]:
-    """Trains and evaluates.
+    """Pretrains and evaluates a model; the chief also writes `run.json`.
 
     Args:
-        pretraining: model, data and objective.
+        pretraining: the settings of model, data and objective.
         config: the run's settings.
-        devices: the devices.
-        log: receives progress. Default: the standard error.
+        devices: the settings of the devices.
+        log: receives the lines of progress. Default: the standard error.
 
     Returns:
-        The metrics of the best evaluation; without one, of the last steps.
+        Step and metrics of the best checkpoint; if there is none, `Outcome.metrics`.
 
     Raises:
         InputError: see `loop.run`.

@@ -27,10 +27,10 @@ class Reporter:
 
     Args:
         folder: the run's folder.
-        stream: receives the lines.
+        stream: receives the lines of progress.
         task: the run's task.
         config: a `TrainingSettings`.
-        enabled: False on workers other than the chief, which do not log or write.
+        enabled: whether to log and write: True only on the chief.
     """
 
     def __init__(
@@ -41,8 +41,9 @@ class Reporter:
         self._task = task
         self._config = config
         self._enabled = enabled
-        # Values of the first and the last line, to estimate the remaining time.
+        # Step and time of the first progress line, to estimate the remaining time.
         self._first_step, self._first_time = 0, 0.0
+        # Step of the last progress line.
         self._logged_step = 0
         self._bar: tqdm | None = None
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
@@ -64,10 +65,11 @@ class Reporter:
     def log_start(self, model: keras.Model, strategy: Any, step: int) -> None:
         """Logs the size of the model and of the remaining training."""
         if self._enabled:
-            lines = self.folder / curves.NAME
-            _append(lines, "")
-            if lines.read_bytes()[-1:] not in b"\n":  # half a line of a killed run
-                _append(lines, "\n")
+            path = self.folder / curves.NAME
+            _append(path, "")  # creates the file
+            # A killed run may have left half a line. b"\n" also contains b"".
+            if path.read_bytes()[-1:] not in b"\n":
+                _append(path, "\n")
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
         self.log(f"  parameters {model.count_params():,}, shared ones once")
@@ -90,7 +92,7 @@ class Reporter:
             )
 
     def log_train(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Logs the means of the steps since the last line.
+        """Logs the mean metrics of the steps since the last progress line.
 
         Args:
             step: number of updates.
@@ -99,7 +101,8 @@ class Reporter:
         if not self._enabled:
             return
         if self._trackers is None:
-            # The first line is for one step, which includes tracing the graph.
+            # The first line covers one step, whose time includes tracing the graph. So
+            # only later steps count in the estimate of the remaining time.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
             if step > 1:
@@ -157,14 +160,14 @@ class Reporter:
     ) -> None:
         """Logs an evaluation, and adds its block to `eval_results.txt`.
 
-        **As released:** a block of fine-tuning ends with `best`. In the released code
-        it does not include the current evaluation.
+        **As released:** in fine-tuning, the block ends with `best`. Unlike in the
+        released code, `best` includes the current evaluation.
 
         Args:
             step: number of updates.
             metrics: the evaluation's metrics.
-            is_best: whether it is the best so far.
-            best: the best key metric so far.
+            is_best: whether its key metric is the best so far.
+            best: the highest key metric so far, with this evaluation.
         """
         mark = f"  best {self._task.key_metric} so far" if is_best else ""
         self.log(f"eval at step {step:,}  {self._format(metrics)}{mark}")
@@ -180,7 +183,7 @@ class Reporter:
         add_results(self.folder, {**metrics, "global_step": step, **extra})
         self._summarize("summaries/eval", step, metrics, confusions)
         if self._config.do_train:
-            # Last: after a kill before this line, the resumed run evaluates again.
+            # Recorded at the end, so that a run that is killed before evaluates again.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:
@@ -199,11 +202,11 @@ class Reporter:
                 self.log(f"Curves: {picture}")
 
     def _format(self, metrics: Mapping[str, float]) -> str:
-        """Formats losses and accuracies for a line, with short names."""
+        """Formats losses, accuracies and `progress_metrics`, with short names."""
         progress, parts = self._task.progress_metrics, []
         for name, value in metrics.items():
             is_main = name.endswith(("loss", "accuracy")) or name in progress
-            if is_main and name != "eval_loss":  # the released name of "loss"
+            if is_main and name != "eval_loss":  # the same as "loss"
                 for long, short in _SHORT_NAMES.items():
                     name = name.replace(long, short)
                 parts.append(f"{name} {value:.4f}")
@@ -238,10 +241,12 @@ class Reporter:
 
 
 def add_results(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Appends a block to `eval_results.txt` as released, with `best` in the last line.
+    """Appends a block of metrics, sorted by name, to `eval_results.txt`.
+
+    **As released:** `best` is the last metric of the block.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     order = sorted(metrics, key=lambda key: (key == "best", key))
     lines = "".join(f"{key} = {metrics[key]}\n" for key in order)
@@ -257,5 +262,6 @@ def _peak_memory() -> float:
     """Returns the peak memory of the GPU or else of the process, in bytes."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    # In bytes on macOS, in KiB on other systems.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -33,7 +33,7 @@ class RunFile:
 
     Attributes:
         folder: the run's folder.
-        settings: objects of its settings classes.
+        settings: the settings objects of the run, whose fields are its flags.
     """
 
     folder: Path
@@ -54,9 +54,10 @@ class RunFile:
             log: receives the line.
 
         Raises:
-            InputError: the optimizer changed, whose slots the checkpoints lack, or the
+            InputError: the optimizer changed, so the checkpoints lack its slots; or the
                 file is damaged.
         """
+        # With --num_runs, the checkpoints of each run are in a subfolder.
         folders = (self.folder, *self.folder.glob("run-*"))
         if not any(map(checkpoints.steps, folders)):
             return
@@ -78,11 +79,12 @@ class RunFile:
         """Writes the file into its folder, which must exist.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: the file cannot be written.
         """
         python = platform.python_version()
         versions = {"albert_tf": albert_tf.__version__, "python": python}
-        for name in _LIBRARIES:  # a build may have another name
+        for name in _LIBRARIES:
+            # A missing one may be installed as another build, such as tensorflow-cpu.
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         content = {
@@ -106,10 +108,11 @@ class RunFile:
 
 
 def read_flags(folder: Path) -> dict[str, Any]:
-    """Reads the flags of a run; empty without `run.json`.
+    """Reads the flags of a run from `run.json`; empty if there is no such file.
 
     Args:
-        folder: the run's folder; one of several runs has its file in the folder above.
+        folder: the run's folder. For one of several runs (`run-1`), the file is in the
+            parent folder.
 
     Raises:
         InputError: the file is damaged.

@@ -59,16 +59,17 @@ def run(
     log: IO[str] = sys.stderr,
     run_file: RunFile | None = None,
 ) -> Outcome:
-    """Trains and evaluates once or with several seeds, then restores `checkpoint`.
+    """Trains and evaluates once or with several seeds, then restores the best weights.
 
-    Each of several runs has its own folder. `output_dir` gets a copy of the best
-    checkpoint with its metadata.
+    With --checkpoint=newest, the last weights of the best run stay in its model. If
+    there are several runs, each has a folder in `output_dir`, which gets a copy of the
+    best checkpoint with its metadata.
 
     Args:
         task: the task to train.
         config: the run's settings.
         strategy: the devices, see `loop.prepare`.
-        log: receives progress.
+        log: receives the lines of progress.
         run_file: see `loop.run`.
 
     Returns:
@@ -78,7 +79,7 @@ def run(
         InputError: see `loop.run`.
     """
     config = convert_epochs(task, config)
-    key, best_score, metrics = task.key_metric, 0.0, list[Mapping[str, float]]()
+    key, best_score, all_metrics = task.key_metric, 0.0, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):
         settings = config
         if config.num_runs > 1:
@@ -87,13 +88,14 @@ def run(
             settings = dataclasses.replace(config, seed=seed, output_dir=folder)
             print(f"Run {number} of {config.num_runs}: {folder}", file=log)
         outcome = loop.run(task, settings, strategy, log, run_file)
-        metrics.append(outcome.best or outcome.metrics)
-        score = metrics[-1].get(key, 0.0)
+        all_metrics.append(outcome.best or outcome.metrics)
+        score = all_metrics[-1].get(key, 0.0)
         if number == 1 or score > best_score:
             best, best_score = outcome, score
         del outcome  # only the best run's model stays in memory
-    if config.num_runs > 1 and key in metrics[-1]:
-        summary = _summarize(key, metrics, log)
+    # Without an evaluation, the metrics lack the key metric.
+    if config.num_runs > 1 and key in all_metrics[-1]:
+        summary = _summarize(key, all_metrics, log)
         if is_chief(strategy):
             root = Path(config.output_dir)
             metadata.copy(root / f"run-{summary['best']}", root)
@@ -105,26 +107,29 @@ def run(
 
 
 def _summarize(
-    key: str, metrics: Sequence[Mapping[str, float]], log: IO[str]
+    key: str, all_metrics: Sequence[Mapping[str, float]], log: IO[str]
 ) -> dict[str, Any]:
     """Logs the key metric of all runs, and returns the content of `runs.json`.
 
     `best` is the number of the best run, from 1; `spread` is the standard deviation.
     """
-    values = [each[key] for each in metrics]
+    values = [metrics[key] for metrics in all_metrics]
     mean, spread = statistics.fmean(values), statistics.stdev(values)
     print(f"{key} of {len(values)} runs:", file=log)
     for number, value in enumerate(values, 1):
         print(f"  run {number}  {value:.4f}", file=log)
     print(f"  mean {mean:.4f}, spread {spread:.4f}", file=log)
     best = values.index(max(values)) + 1
-    return {"best": best, "mean": mean, "spread": spread, "runs": metrics}
+    return {"best": best, "mean": mean, "spread": spread, "runs": all_metrics}
 
 
 def convert_epochs(
     task: FineTuningTask, config: FineTuningSettings
 ) -> FineTuningSettings:
-    """Converts epochs and proportions to steps; the defaults are the released ones."""
+    """Returns the settings with epochs and warmup proportion converted to steps.
+
+    Flags that are not given get the defaults of the released code.
+    """
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
     if steps is None:

@@ -18,13 +18,15 @@ from albert_tf.model import layers, optimizers
 from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_multi_worker, worker_errors
 
+# Name of the feature that is the number of an example in its source, -1 for padding.
 _ROW = "row"
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
-# Several workers read the stop flag with a delay of this many steps: without it each
-# step would wait until the device has ended the step before.
+# Several workers share their signals in the sums of each step, and read these sums this
+# many steps later. Without the delay, each step would wait for the end of the previous
+# one on the device.
 _STEPS_TO_AGREE = 4
-# If gradients overflow at this loss scale or below, they always will.
+# If gradients overflow at this loss scale or below, a lower scale will not help.
 _MIN_LOSS_SCALE = 1.0
 
 
@@ -53,16 +55,16 @@ class Trainer:
         config: the run's settings.
         strategy: the devices.
         model: created under the strategy.
-        optimizer: built for the model, under the strategy.
-        examples_seen: number of examples that the run has seen, to skip them.
+        optimizer: built for the model, under the strategy; None if nothing is trained.
+        examples_seen: number of examples that the run has seen, which are skipped.
         log: logs a line of progress of a long evaluation or prediction.
-        flag: stops the run between two steps.
+        flag: shows that a signal has asked to stop. Default: no signal can stop.
 
     Attributes:
         task: the argument.
         model: the argument.
         optimizer: the argument.
-        examples_seen: number of examples trained on.
+        examples_seen: number of examples that the run has seen until now.
     """
 
     def __init__(
@@ -91,8 +93,8 @@ class Trainer:
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._iterator: Any = None
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Tracing a step sets the next three. The keys are "train" and "eval"; the
-        # variables are those that have a gradient.
+        # Tracing a step sets the next three attributes: the names of metrics by kind
+        # ("train" or "eval"), the names of losses, and the variables with a gradient.
         self._metric_names: dict[str, list[str]] = {}
         self._eval_loss_names: list[str] = []
         self._variables: list[keras.Variable] = []
@@ -107,13 +109,13 @@ class Trainer:
             num_steps: the number of updates.
 
         Returns:
-            The means of losses and metrics since `start_window`, the learning rate of
-            the last step, and the speed.
+            The means of losses and metrics since `start_window`, the learning rate and
+            gradient norm of the last step, and the speed since `start_window`.
 
         Raises:
             InputError: a loss or a gradient is not finite, an example is invalid, or
                 there is too little memory.
-            Stopped: after a signal, perhaps before the last update.
+            Stopped: after a signal, perhaps after fewer updates.
         """
         config, window, source = self._config, self._window, self.task.training
         if self._iterator is None:
@@ -140,7 +142,7 @@ class Trainer:
         return self._train_metrics(results[-1])
 
     def start_window(self) -> None:
-        """Starts the means anew."""
+        """Resets the means and the speed that `train` returns."""
         self._window = _Window()
 
     def evaluate(self) -> dict[str, float]:
@@ -176,10 +178,11 @@ class Trainer:
                 means = {"loss": float(self.task.combine_losses(losses)), **means}
             metrics.update(self.task.finalize_metrics(means))
 
+        # `metrics` is filled when `outputs` ends.
         outputs = run_batches()
         with self._translate_errors(source):
             scores = self.task.evaluate_predictions(batches.unshuffle(outputs), metrics)
-            for _ in outputs:  # the task may not read all of them
+            for _ in outputs:  # the task may have left some
                 pass
         return {**metrics, **scores}
 
@@ -224,11 +227,11 @@ class Trainer:
 
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:
-        def state():
+        def locate():
             steps = count_steps(self.optimizer) if self.optimizer else 0
             return f"after step {steps:,}"
 
-        with batches.translate_errors(source, state), worker_errors(self._strategy):
+        with batches.translate_errors(source, locate), worker_errors(self._strategy):
             yield
 
     def _log_progress(self, dataset, verb: str, batch_size: int, count: int):
@@ -252,7 +255,7 @@ class Trainer:
             self._signal.assign(1.0)
 
     def _must_stop(self, sums: Any) -> bool:
-        """Whether to stop; for several workers the sums of a step decide."""
+        """Whether to stop; several workers decide by the last element of `sums`."""
         if self._signal is None:
             return self._flag.signum is not None
         return bool(sums[-1] > 0)
@@ -262,9 +265,9 @@ class Trainer:
     def _compile_gradients(self) -> Callable:
         """Returns `_microbatch_gradients`, compiled as --xla says.
 
-        On a CPU oneDNN's matrix products are faster than XLA's, so only GELU is
-        compiled, in low precision. XLA cannot compile the optimizer under several
-        replicas.
+        By default, it is compiled on GPUs. On a CPU oneDNN's matrix products are faster
+        than XLA's, so only GELU is compiled, and only in low precision. The optimizer
+        is left out, since XLA cannot compile it under several replicas.
         """
         xla = self._config.xla
         if xla is None and tf.config.list_logical_devices("GPU"):
@@ -290,6 +293,7 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
+            # Steps whose sums are read; the sums of later steps may not be ready.
             settled = results if self._signal is None else results[:-_STEPS_TO_AGREE]
             if any(self._must_stop(result["sums"]) for result in settled[-1:]):
                 break
@@ -297,7 +301,11 @@ class Trainer:
 
     @tf.function
     def _loop(self, iterator, num_steps):
-        """Makes updates on the device in one call; adds up their sums."""
+        """Makes updates on the device in one call.
+
+        Returns:
+            The result of the last update, but "sums" are added up over all updates.
+        """
         step = tf.autograph.experimental.do_not_convert(self._train_step)
         result = step(next(iterator))
         for _ in tf.range(num_steps - 1):
@@ -306,7 +314,7 @@ class Trainer:
         return result
 
     def _graph(self, name: str, step: Callable, dataset) -> Callable:
-        """Returns a step as one graph for all lengths of batches.
+        """Returns a step as one graph for inputs of all lengths.
 
         Tracing twelve layers takes seconds, so later calls reuse the graph.
         """
@@ -337,6 +345,7 @@ class Trainer:
         }
 
     def _first_replica(self, value):
+        """Returns a value that is the same on all replicas."""
         return self._strategy.experimental_local_results(value)[0]
 
     # Steps of one replica
@@ -344,13 +353,14 @@ class Trainer:
     def _replica_train_step(self, batch):
         """Makes an update from one replica's part of a batch.
 
-        The weights of the losses are summed over all replicas first. So each replica
-        computes its part of the gradient of the batch.
+        First, the weights of the losses are summed over all replicas. So the gradients
+        of the replicas add up to the gradient of the batch.
         """
-        weights = _all_reduce_sum(self.task.loss_weights(batch))
+        loss_weights = _all_reduce_sum(self.task.loss_weights(batch))
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-        sums, gradients = self._accumulate(batch, weights)
-        # Before the loss scaling: an overflow on one device skips the step on all.
+        sums, gradients = self._accumulate(batch, loss_weights)
+        # The sum comes before the optimizer looks for overflows: an overflow on one
+        # device then skips the step on all.
         gradients = _all_reduce_sum(gradients)
         scale = tf.ones(())
         if self._scales_loss:  # before the update, which may change it
@@ -367,11 +377,11 @@ class Trainer:
             "loss_scale": scale,
         }
 
-    def _accumulate(self, batch, weights):
-        """Returns the sums and gradients of a batch, one microbatch at a time."""
+    def _accumulate(self, batch, loss_weights):
+        """Adds up the sums and gradients of a batch's microbatches, one by one."""
         count = self._config.gradient_accumulation_steps
         if count == 1:
-            return self._gradients(batch, weights)
+            return self._gradients(batch, loss_weights)
         parts = {
             name: tf.stack(tf.split(value, count)) for name, value in batch.items()
         }
@@ -380,13 +390,14 @@ class Trainer:
             return {name: value[i] for name, value in parts.items()}
 
         def add(i, sums, gradients):
-            next_sums, next_gradients = self._gradients(microbatch(i), weights)
+            next_sums, next_gradients = self._gradients(microbatch(i), loss_weights)
             pairs = zip(gradients, next_gradients, strict=True)
             return i + 1, sums + next_sums, [a + b for a, b in pairs]
 
-        sums, gradients = self._gradients(microbatch(0), weights)
+        sums, gradients = self._gradients(microbatch(0), loss_weights)
         with tf.control_dependencies(gradients):
-            # Without this the loop starts while the first microbatch is in memory.
+            # Without this dependency the loop starts while the activations of the first
+            # microbatch are in memory.
             start = tf.constant(1)
         _, sums, gradients = tf.while_loop(
             lambda i, *_: i < count,
@@ -396,24 +407,26 @@ class Trainer:
         )
         return sums, gradients
 
-    def _microbatch_gradients(self, batch, weights):
-        """Returns the sums, float32 [2 + 2 n], and the gradients of a microbatch.
+    def _microbatch_gradients(self, batch, loss_weights):
+        """Returns the result of `_pack` and the gradients of a microbatch.
+
+        The gradients are in the order of `_variables`, which this method sets.
 
         **As released:** variables without a gradient are not updated: weight decay
-        would shrink an unused pooler to zero. `_variables` has the others.
+        would shrink an unused pooler to zero.
         """
         with tf.GradientTape() as tape:
             outputs = self.task.outputs(self.model, batch, training=True)
             losses = self.task.loss_sums(outputs, batch)
-            loss = self.task.compute_loss(losses, weights)
+            loss = self.task.compute_loss(losses, loss_weights)
             scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
         variables = self.model.trainable_variables
         all_gradients = tape.gradient(
             scaled, [variable.value for variable in variables]
         )
         pairs = zip(all_gradients, variables, strict=True)
-        used = [pair for pair in pairs if pair[0] is not None]
-        gradients, self._variables = map(list, zip(*used, strict=True))
+        kept_pairs = [pair for pair in pairs if pair[0] is not None]
+        gradients, self._variables = map(list, zip(*kept_pairs, strict=True))
         return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):
@@ -431,7 +444,7 @@ class Trainer:
         return {**predictions, _ROW: batch["row"]} if predictions else {}
 
     def _reduce(self, sums):
-        """Adds up the result of `_pack` and the stop flags over the replicas."""
+        """Adds up `_pack` over the replicas; the last element is the sum of signals."""
         if self._signal is not None:
             sums = tf.concat([sums, [self._signal]], 0)
         return _all_reduce_sum(sums)
@@ -439,9 +452,13 @@ class Trainer:
     # Metrics
 
     def _pack(self, kind, loss, losses, outputs, batch):
-        """Packs loss, tokens, and the sum and weight of each metric in one tensor."""
-        weights = self.task.loss_weights(batch)
-        pairs = {name: (losses[name], weights[name]) for name in losses}
+        """Packs the loss, the number of tokens, and a sum and weight for each metric.
+
+        Returns:
+            float32 [2 + 2 n] for n losses and metrics.
+        """
+        loss_weights = self.task.loss_weights(batch)
+        pairs = {name: (losses[name], loss_weights[name]) for name in losses}
         pairs |= self.task.batch_metrics(outputs, batch)
         self._metric_names[kind] = list(pairs)
         tokens = tf.cast(tf.size(batch["input_ids"]), tf.float32)
@@ -449,7 +466,7 @@ class Trainer:
         return tf.stack([loss, tokens, *values])
 
     def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
-        """Returns the metrics in a result of `_pack`: each sum over its weight."""
+        """Unpacks metrics from sums of `_pack`: each sum divided by its weight."""
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
             for i, name in enumerate(self._metric_names[kind])
@@ -471,22 +488,27 @@ class Trainer:
         }
 
     def _check_finite(self, losses: np.ndarray, results) -> None:
-        """Checks losses and gradients of steps, before a checkpoint is saved."""
+        """Checks that all losses and gradients of some steps are finite.
+
+        It is called before a checkpoint of these steps is saved.
+        """
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
         # With loss scaling, a step that overflows is skipped, and halves the scale.
+        # Without it, the scale is 1, and each overflow is an error.
         overflows = ~np.isfinite(norms)
         bad = ~np.isfinite(losses) | (overflows & (scales <= _MIN_LOSS_SCALE))
         if not bad.any():
             return
-        first = int(bad.argmax())
-        skipped = int(overflows[first:].sum()) if self._scales_loss else 0
-        step = count_steps(self.optimizer) - (len(results) - first - skipped) + 1
-        scale = f" and a loss scale of {scales[first]:g}" if self._scales_loss else ""
+        index = int(bad.argmax())  # of the first bad step
+        # The optimizer does not count skipped steps.
+        skipped = int(overflows[index:].sum()) if self._scales_loss else 0
+        step = count_steps(self.optimizer) - (len(results) - index - skipped) + 1
+        scale = f" and a loss scale of {scales[index]:g}" if self._scales_loss else ""
         raise InputError(
-            f"step {step}: the loss is {losses[first]}, the norm of the gradient "
-            f"{norms[first]}, at a learning rate of "
-            f"{float(results[first]['learning_rate']):.3g}{scale}. No checkpoint was "
+            f"step {step}: the loss is {losses[index]}, the norm of the gradient "
+            f"{norms[index]}, at a learning rate of "
+            f"{float(results[index]['learning_rate']):.3g}{scale}. No checkpoint was "
             f"written since. Try a lower --learning_rate, more --num_warmup_steps, or "
             f"--precision=float32"
         )
@@ -495,18 +517,21 @@ class Trainer:
 def _all_reduce_sum(values):
     """Sums values over the replicas.
 
-    TensorFlow registers a gradient for each all-reduce. This keeps the graph in memory
-    until the process ends, so a single replica does not call it.
+    TensorFlow registers a gradient for each all-reduce, which keeps the graph in memory
+    until the process ends. So nothing is reduced if there is a single replica.
     """
-    replicas = tf.distribute.get_replica_context()
-    if replicas.num_replicas_in_sync == 1:
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
         return values
-    return replicas.all_reduce(tf.distribute.ReduceOp.SUM, values)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 @functools.cache
 def _fuse(function: Callable) -> Callable:
-    """Compiles a function to one loop that computes in float32."""
+    """Compiles an elementwise function of tensors to one XLA loop in float32.
+
+    The results have the dtype of the first tensor.
+    """
 
     def compute(*tensors):
         results = function(*[tf.cast(tensor, tf.float32) for tensor in tensors])
@@ -516,6 +541,6 @@ def _fuse(function: Callable) -> Callable:
 
 
 def _split_rows(outputs: Mapping[str, tf.Tensor]):
-    """Returns the numbers of the examples and their outputs, as arrays."""
+    """Returns the numbers of the examples, and their outputs by name, as arrays."""
     values = {name: np.asarray(value) for name, value in outputs.items()}
     return values.pop(_ROW), values

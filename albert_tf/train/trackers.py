@@ -27,16 +27,17 @@ def check(config: TrainingSettings) -> None:
 
 
 class Trackers:
-    """Logs to the services that the settings name; a failure is only a warning.
+    """Logs to the services that the settings name; their failure is only a warning.
 
-    Weights & Biases reads the metrics from TensorBoard's summaries. Names in MLflow
-    begin with the kind: `train/loss`, `eval/eval_accuracy`, `best/eval_accuracy`.
+    Weights & Biases reads the metrics from TensorBoard's summaries. In MLflow, names of
+    metrics begin with their kind: `train/loss`, `eval/eval_accuracy`,
+    `best/eval_accuracy`.
 
     Args:
         config: the run's settings.
         folder: the run's folder; its name becomes the run's name.
         settings: all flags of the run.
-        log: logs a line.
+        log: receives a line to log.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Trackers:
         log: Callable[[str], None],
     ):
         self._log = log
+        # The run of Weights & Biases, and the module of MLflow; None if not used.
         self._wandb: Any = None
         self._mlflow: Any = None
         if config.wandb:
@@ -70,7 +72,7 @@ class Trackers:
                 mlflow.log_params(settings)
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Logs metrics; `kind` is the prefix of their names."""
+        """Logs finite metrics to MLflow; `kind` is the prefix of their names."""
         finite = {f"{kind}/{k}": v for k, v in metrics.items() if math.isfinite(v)}
         if self._mlflow and finite:
             with errors.log_failure("metrics in MLflow", self._log):
@@ -82,8 +84,8 @@ class Trackers:
         """Ends the runs; a second call does nothing.
 
         Args:
-            best: step and metrics of the best checkpoint.
-            is_complete: whether the run made all steps.
+            best: step and metrics of the best checkpoint, if there is one.
+            is_complete: whether training reached its end, perhaps by early stopping.
         """
         best = best or {}
         if best:
