@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from albert_tf.weights.source import Source
     from albert_tf.weights.writing import save
 
-# Imported on first use: `weights.settings` must not import TensorFlow.
+# These modules are imported on first use, because an import of `weights.settings` must
+# not import TensorFlow.
 _MODULES = {"Source": "source", "open_source": "formats", "save": "writing"}
 
 __all__ = [

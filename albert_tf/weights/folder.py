@@ -25,10 +25,11 @@ class ModelFolder:
         path: a file, folder, checkpoint prefix or name, see `weights.load`; None: a
             new model, or the model in `output_dir`.
         output_dir: the folder of a run that starts from `path`. Its files take
-            precedence over the files in the folder of the weights. If it has a
-            checkpoint, a `path` that is a name is not downloaded.
+            precedence over the files in the folder of the weights. If `output_dir` has
+            a checkpoint, a `path` that is a name is not downloaded.
         checkpoint: the checkpoint to load from a folder, see `checkpoints.choose`.
-        files: flags that name the configuration, the vocabulary and the cleaning.
+        files: flags that name the configuration and the vocabulary, and decide how text
+            is cleaned.
 
     Attributes:
         folders: the folders to search, in this order.
@@ -69,7 +70,8 @@ class ModelFolder:
     def task(self) -> Mapping[str, Any]:
         """The task of the first folder that has one, in the keys of `task.json`.
 
-        A TF1 checkpoint with a head of SQuAD needs no file. Empty if there is no task.
+        A TF1 checkpoint with a head of SQuAD needs no `task.json`. Empty if there is no
+        task.
 
         Raises:
             InputError: see `metadata.find_task`.
@@ -78,12 +80,14 @@ class ModelFolder:
         if not task and self._has_own_checkpoint:
             from albert_tf.weights.loading import find_span_task
 
-            with contextlib.suppress(InputError):  # raised when weights are read
+            # An error is raised again when the weights are loaded.
+            with contextlib.suppress(InputError):
                 return find_span_task(self.source)
         return task
 
     @property
     def _has_own_checkpoint(self) -> bool:
+        """Whether the folder of `path` itself has a TF checkpoint."""
         return self._path is not None and any(self.folders[-1].glob("*.index"))
 
     @functools.cached_property
@@ -95,7 +99,8 @@ class ModelFolder:
         """
         config = self._find_config()
         if self._has_own_checkpoint:
-            with contextlib.suppress(InputError):  # raised when weights are read
+            # An error is raised again when the weights are loaded.
+            with contextlib.suppress(InputError):
                 return self.source.adapt(config)
         return config
 
@@ -141,8 +146,9 @@ class ModelFolder:
         """Opens the vocabulary of the flags, or of the first folder that has one.
 
         The flags decide how text is cleaned. If they are not set, the metadata of the
-        first folder that names a vocabulary decides, then the vocabulary or the files
-        of transformers in its folder, then the release.
+        first folder that names a vocabulary decides. If there is none, the vocabulary
+        itself or the files of transformers in its folder decide. The last default is
+        the release.
 
         Returns:
             None if no flag names a vocabulary and no folder has one.
@@ -158,8 +164,8 @@ class ModelFolder:
                 return None
             is_text = path.suffix == ".txt"
             spm, vocab = (None, str(path)) if is_text else (str(path), None)
-        stored = map(metadata.find_vocabulary, self.folders)
-        path, values = next((pair for pair in stored if pair[1]), (None, {}))
+        pairs = map(metadata.find_vocabulary, self.folders)
+        file, values = next((pair for pair in pairs if pair[1]), (None, {}))
         keys = ("do_lower_case", "keep_accents")
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
@@ -169,7 +175,7 @@ class ModelFolder:
         if values.get("fingerprint", fingerprint) != fingerprint:
             raise InputError(
                 f"{tokenizer.path}: {tokenizer.vocab_size} pieces, and not the "
-                f"vocabulary that {path} names; expected "
+                f"vocabulary that {file} names; expected "
                 f"{values.get('vocabulary') or 'that one'}"
             )
         self.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
@@ -179,9 +185,9 @@ class ModelFolder:
 def _find_vocabulary(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only vocabulary."""
     file, values = metadata.find_vocabulary(folder)
-    # If it is missing, the user may have replaced it by another file.
+    # If the named file is missing, the user may have replaced it by another one.
     vocabulary = file.parent / values.get("vocabulary", "")
-    if os.path.isfile(vocabulary):  # False also for an impossible name
+    if os.path.isfile(vocabulary):  # no error for an impossible name
         return vocabulary
     paths = [
         path

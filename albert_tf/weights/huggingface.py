@@ -1,9 +1,9 @@
-"""Writes the configuration and the tokenizer that transformers reads.
+"""Makes the configuration and the tokenizer files that transformers reads.
 
 The tokenizer is a `tokenizer.json`, which lists all steps from text to ids. The class
-of transformers for ALBERT differs from the release: it rewrites quotation marks, does
-not split pieces that end in a digit and a comma, and treats user-defined symbols as
-ordinary pieces.
+`AlbertTokenizer` of transformers differs from the release: it rewrites quotation marks,
+does not split pieces that end in a digit and a comma, and treats user-defined symbols
+as ordinary pieces.
 """
 
 import base64
@@ -35,6 +35,7 @@ _ARCHITECTURES = {
     "AlbertSpanLabeler": "AlbertForQuestionAnswering",
 }
 
+# The JSON object of one step in `tokenizer.json`.
 Step = dict[str, Any]
 # Marks text that does not begin a word. It is a noncharacter, which no text contains.
 _NO_WORD_START = "\ufdd0"
@@ -50,10 +51,11 @@ def make_files(
 
     Args:
         model: a model of `albert_tf.model.models` that Hugging Face also has.
-        untied: its configuration with the groups that are written.
+        untied: the model's configuration, with the number of groups in the weights
+            file; see `writing`.
         task: describes the outputs, see `weights.save`; may be empty.
-        tokenizer: None: no vocabulary is written, and special ids are the released
-            ones.
+        tokenizer: the model's tokenizer; None: there are no tokenizer files, and the
+            ids of special tokens are the released ones.
 
     Raises:
         InputError: the number of labels differs from the number of outputs, or see
@@ -66,7 +68,7 @@ def make_files(
     values.pop("down_scale_factor")
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _label_settings(model.head.num_labels, task)
-    # The first of several names for the same activation.
+    # If several names mean the same activation, the first one is used.
     activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
     values |= {
         "architectures": [architecture],
@@ -105,9 +107,10 @@ def _label_settings(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
 def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
 
-    They give the ids of `tokenizer`, with two exceptions. Transformers finds special
-    pieces such as "[SEP]" in texts. If two ways to cut a word are equally likely, it
-    may choose the other one.
+    With these files, transformers gives the same ids as `tokenizer`, with two
+    exceptions. It finds special pieces such as "[SEP]" in texts. If two ways to cut a
+    word into pieces are equally likely, it may choose the one that `tokenizer` does
+    not choose.
 
     Args:
         tokenizer: the tokenizer of the model.
@@ -166,7 +169,7 @@ def _replace(pattern: str, content: str) -> Step:
 
 
 def _character_ranges(condition: Callable[[str], bool]) -> str:
-    """Returns the characters that meet a condition as ranges."""
+    """Returns the characters that meet a condition, see `_ranges`."""
     return _ranges(c for c in range(sys.maxunicode + 1) if condition(chr(c)))
 
 
@@ -182,7 +185,7 @@ def _ranges(codes: Iterable[int]) -> str:
 
 
 def _lower_case() -> list[Step]:
-    # "Lowercase" ignores that a sigma at the end of a word has another form.
+    # "Lowercase" does not know the other form of a sigma at the end of a word.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
     sigma = _replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]
@@ -207,8 +210,8 @@ def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, St
     if tokenizer.do_lower_case:
         steps += _lower_case()
     if spec.precompiled_charsmap:
-        # "Precompiled" reads few characters at a time, which would leave Hangul as
-        # jamo.
+        # "Precompiled" reads few characters at a time, and would not compose Hangul
+        # from its jamo. So "NFC" comes first.
         chars = base64.b64encode(spec.precompiled_charsmap).decode()
         steps += [{"type": "NFC"}]
         steps += [{"type": "Precompiled", "precompiled_charsmap": chars}]
@@ -216,13 +219,15 @@ def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, St
         steps += [_replace(" {2,}", " ")]
         steps += [{"type": "Strip", "strip_left": False, "strip_right": True}]
     pieces = [piece.piece for piece in proto.pieces]
-    are_words = not any(WORD_MARK in piece[1:] for piece in pieces)
-    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": are_words}
+    # Text may be cut into words before the search for pieces only if no piece contains
+    # the end of one word and the beginning of the next.
+    can_split = not any(WORD_MARK in piece[1:] for piece in pieces)
+    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": can_split}
     scheme = "first" if spec.add_dummy_prefix else "never"
     cuts: list[Step] = [{**mark, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
-        steps += _begin_words_after_masks(pieces, _NO_WORD_START if are_words else "")
-        cuts = _cut_words(mark) if are_words else cuts
+        steps += _begin_words_after_masks(pieces, _NO_WORD_START if can_split else "")
+        cuts = _cut_words(mark) if can_split else cuts
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
@@ -239,13 +244,13 @@ def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, St
 def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
     """Treats the text after a [MASK] as `inputs.encode_masked` does.
 
-    The text begins a new word. It begins with `no_word_start` instead if no piece
-    contains the word mark and the first character of the text.
+    The text begins a new word if any piece begins with the word mark and the text's
+    first character. If there is no such piece, it begins with `no_word_start`.
     """
-    firsts = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
+    initials = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
     return [
         {"type": "Prepend", "prepend": " "},
-        _replace(f"^ (?=[^ {_ranges(sorted(firsts))}])", no_word_start),
+        _replace(f"^ (?=[^ {_ranges(sorted(initials))}])", no_word_start),
         _replace("^ {2}", " "),
     ]
 
@@ -268,7 +273,8 @@ def _cut_words(mark: Step) -> list[Step]:
 def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
     """Returns the pieces with their log-probabilities.
 
-    A piece that must not match gets a space at its end, where no text has a space.
+    A piece that must not match any text gets a space at its end. The normalized text
+    has word marks instead of spaces.
     """
     kinds = proto.SentencePiece
     special = tokenizer.special_ids
@@ -277,7 +283,7 @@ def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, f
     for id, piece in enumerate(proto.pieces):
         name, score = piece.piece, piece.score
         if piece.type == kinds.USER_DEFINED:
-            score = len(name.encode()) * highest - 0.1  # as in SentencePiece
+            score = len(name.encode()) * highest - 0.1  # as SentencePiece scores it
         elif name in tokenizer.comma_pieces or (
             piece.type not in (kinds.NORMAL, kinds.BYTE) and id not in special
         ):

@@ -24,13 +24,13 @@ TASK = "task.json"
 CONFIG = "albert_config.json"
 HF_CONFIG = "config.json"
 
-# `problem_type` of transformers by kind of sequence classification.
+# `problem_type` in transformers' `config.json`, by kind of task in `task.json`.
 HF_PROBLEMS = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-# Tasks by the architecture's name after "AlbertFor".
+# Keys of `task.json` by the part of the architecture's name after "AlbertFor".
 _HF_TASKS: Mapping[str, Mapping[str, Any]] = {
     "SequenceClassification": {"kind": "classification"},
     "TokenClassification": {"kind": "token_classification"},
@@ -39,15 +39,15 @@ _HF_TASKS: Mapping[str, Mapping[str, Any]] = {
     "MaskedLM": {"kind": "fill_mask"},
 }
 
-# Types of the keys of `task.json` that are read here. The family of the task checks
-# its own keys.
+# Types of the values of `task.json` that this module reads. The settings class of the
+# task checks the other values.
 _TYPES = {
     **dict.fromkeys(("kind", "vocabulary", "fingerprint"), str),
     **dict.fromkeys(("do_lower_case", "keep_accents"), bool),
 }
 
 # Keys of `task.json` that all members of an ensemble share.
-_SHARED = (
+_SHARED_KEYS = (
     *("kind", "task", "labels", "label_separator", "texts", "choices"),
     *("version", "head"),
 )
@@ -63,8 +63,9 @@ def write(
 
     Args:
         folder: created if it does not exist.
-        tokenizer: its vocabulary is copied; None: only the keys of `task` are written.
-        task: the other keys, see `FineTuningTask.description`.
+        tokenizer: the tokenizer whose vocabulary is copied and named; None: only the
+            keys of `task` are written.
+        task: the other keys of the file, see `FineTuningTask.description`.
         name: `TASK`, or `VOCABULARY` in a folder without a task.
 
     Raises:
@@ -106,8 +107,8 @@ def to_json(values: Mapping[str, Any]) -> bytes:
 def find_task(path: Path) -> Mapping[str, Any]:
     """Returns the task of a fine-tuned model, in the keys of `task.json`.
 
-    The keys come from `task.json`, else from Hugging Face's `config.json`. Without
-    these files there are no keys.
+    The keys come from `task.json`, else from Hugging Face's `config.json`. If the
+    folder has neither file, there are no keys.
 
     Args:
         path: the model's folder, a file in it, or the prefix of a checkpoint.
@@ -124,7 +125,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
 
     Args:
         patterns: folders, or patterns of folders in the syntax of a shell.
-        name: the beginning of messages, such as the flag.
+        name: the beginning of messages, such as the flag that gives the patterns.
 
     Raises:
         InputError: there is no fine-tuned model in a folder, or two models have
@@ -137,27 +138,28 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
         folders += matches or [pattern]
     if not folders:
         raise InputError(f"{name}: requires one or more folders")
-    first: Mapping[str, Any] = {}
+    first_task: Mapping[str, Any] = {}
     for folder in folders:
         task = find_task(Path(folder)) if Path(folder).is_dir() else {}
         if not task:
             raise InputError(f"{name}: no fine-tuned model in {folder!r}")
-        first = first or task
-        for key in _SHARED:
-            if task.get(key) != first.get(key):
+        first_task = first_task or task
+        for key in _SHARED_KEYS:
+            if task.get(key) != first_task.get(key):
                 raise InputError(
                     f"{name}: {folder} has {key} {task.get(key)!r}, but {folders[0]} "
-                    f"has {first.get(key)!r}; all members need the same"
+                    f"has {first_task.get(key)!r}; all members need the same"
                 )
     return folders
 
 
 def is_from_run(task: Mapping[str, Any]) -> bool:
-    """Whether a task comes from a run's `task.json`: other tasks may lack keys."""
+    """Whether a task comes from the `task.json` of a run. Others may lack some keys."""
     return "do_lower_case" in task
 
 
 def _hf_task(path: Path) -> Mapping[str, Any]:
+    """Returns the keys of `task.json` for Hugging Face's `config.json`, if any."""
     if not path.is_file():
         return {}
     config = json_values.read_object(path)
@@ -167,7 +169,7 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
     kind = task.get("kind")
     if kind not in ("classification", "token_classification"):
         return task
-    # The default is two labels, as in transformers.
+    # As in transformers, there are two labels if the file names none.
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     labels: Any = None
     if isinstance(names, dict):
@@ -178,10 +180,11 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
             f"from 0 on"
         )
     if kind == "classification":
+        # As in transformers, a single label means regression.
         default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
         problem = str(config.get("problem_type") or default)
         kind = {value: key for key, value in HF_PROBLEMS.items()}.get(problem)
-    if kind == "regression":
+    if kind == "regression":  # only with one output
         return {} if labels[1:] else {"kind": kind}
     return {"kind": kind, "labels": labels} if kind else {}
 
@@ -192,7 +195,7 @@ def read_task(folder: Path) -> Mapping[str, Any]:
     KerasHub's file of this name is ignored.
 
     Raises:
-        InputError: it is not a JSON object, or has a value of a wrong type.
+        InputError: the file is not a JSON object, or has a value of a wrong type.
     """
     return _read(folder / TASK)
 
@@ -200,9 +203,10 @@ def read_task(folder: Path) -> Mapping[str, Any]:
 def _read(path: Path) -> Mapping[str, Any]:
     task = json_values.read_object(path) if path.is_file() else {}
     if task.keys() >= {"class_name", "registered_name"}:
-        return {}  # KerasHub's
-    for key, kind in _TYPES.items():
-        json_values.get(task, key, kind, str(path), kind())
+        return {}  # a file of KerasHub
+    for key, value_type in _TYPES.items():
+        # Raises if the value has another type.
+        json_values.get(task, key, value_type, str(path), value_type())
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
     if not _are_texts(labels):
         raise InputError(f"{path}: labels={errors.quote(labels)}: expected texts")
@@ -245,7 +249,7 @@ def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     """Reads the file that names a folder's vocabulary.
 
     Returns:
-        Its path and keys; no keys if there is no such file.
+        The path and the contents of the file; empty contents if there is no such file.
     """
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
         if stored := _read(folder / name):

@@ -27,11 +27,14 @@ class Row:
     Attributes:
         path: attribute path from the model; `{b}` is the index of a block.
         kind: the variables of the module: "table" (one matrix), "vector", "norm"
-            (gamma, beta), "dense" (kernel, bias), and dense layers that some format
-            stores differently: "split" (onto heads), "merge" (from heads), "output".
-        tf1: name in the released code; `{g}`, `{i}` are group and inner group.
+            (gamma, beta), "dense" (kernel, bias). Three kinds of dense layers have
+            another layout in some format: "split" (onto heads), "merge" (from heads),
+            "output".
+        tf1: name in the released code; `{g}`, `{i}` are group and inner group, `{leaf}`
+            is "weights" or "bias".
         hf: name in Hugging Face's PyTorch models.
-        kerashub: path in a KerasHub weights file; `task/` is the file of the head.
+        kerashub: path in a KerasHub weights file; `task/` is the file of the head, and
+            `{n}` the suffix of a block, such as "_1".
         model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
 
     A name is None if the format does not have the module.
@@ -93,7 +96,7 @@ ENCODER = (
         "layers/dense_1", "pooler_transform"),
 )
 
-_CHOOSER = (
+_CLASSIFIER_HEAD = (
     Row("head.output_dense", "output", "output_{leaf}", "classifier",
         "task/layers/dense"),
 )
@@ -114,9 +117,9 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
         Row("sentence.output_dense", "output", "cls/seq_relationship/output_{leaf}",
             "sop_classifier.classifier"),
     ),
-    "AlbertClassifier": _CHOOSER,
-    "AlbertMultipleChoice": _CHOOSER,
-    # The release has no such model. No other head has this name.
+    "AlbertClassifier": _CLASSIFIER_HEAD,
+    "AlbertMultipleChoice": _CLASSIFIER_HEAD,
+    # The released code has no such model. No other head has its name in "tf1".
     "AlbertTokenClassifier": (
         Row("head.output_dense", "output", "cls/tokens/output_{leaf}", "classifier"),
     ),
@@ -133,7 +136,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
 }
 
-# Suffixes of the variables of a module.
+# Suffixes of the names of a module's variables, by format.
 LEAVES = {
     "tf1": {"table": "", "vector": "", "kernel": "/kernel", "bias": "/bias",
             "gamma": "/gamma", "beta": "/beta"},
@@ -148,7 +151,7 @@ LEAVES = {
 }
 # fmt: on
 
-# The beginnings of the names of the encoder's tensors.
+# The beginnings of the names of the encoder's tensors, by format.
 ENCODER_NAMES = {
     "tf1": re.compile("bert/"),
     "hf": re.compile(r"albert\."),
@@ -157,19 +160,21 @@ ENCODER_NAMES = {
     "keras": re.compile(r"encoder\."),
 }
 
-# Tensors that are not weights of a model.
+# Names of tensors that are not weights of a model, by format.
 IGNORED = {
     # Slots of both released optimizers, the number of updates, and the extra tensors
     # of `save`.
     "tf1": re.compile(r"/(adam|lamb)_[mv]$|^global_step$|^albert_tf/"),
-    # A constant of older versions; the decoder, which is the word table.
+    # A constant of older versions of transformers, and the decoder, whose weights are
+    # the word table.
     "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
     "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
     "model_garden": re.compile(r"^save_counter$|^Variable$|optimizer|iter$"),
-    "keras": re.compile(r"(?!)"),
+    "keras": re.compile(r"(?!)"),  # matches no name
 }
 
-# Released names of parts of BERT's layers, which albert_zh uses for its shared layer.
+# Released names of the parts of a layer, by their names in BERT. albert_zh uses BERT's
+# names for its shared layer.
 _BERT_TO_RELEASED = {
     "attention/self": "attention_1/self",
     "attention/output/dense": "attention_1/output/dense",
@@ -194,12 +199,12 @@ def to_released_name(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
-    """One tensor of a format and its variable.
+    """One tensor of a format and the variable that it belongs to.
 
     Attributes:
         path: attribute path of the variable.
         name: name of the tensor in the format, None if the format does not have it.
-        group0: name of the same tensor of group 0.
+        group0: name of the tensor in group 0 that has the same function.
         variable: the model's variable, or a constant if only the format has the tensor.
         shape: shape of the tensor in the format.
         transposed: whether the format stores the transposed matrix.
@@ -240,12 +245,13 @@ def expand(model, format: str) -> list[Target]:
     for row in (*ENCODER, *HEADS[kind]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
         for b in range(count):
-            number, inner = divmod(b, config.inner_group_num)
+            # `layer` counts the distinct layers of `inner_group_num` blocks each.
+            layer, inner = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
             for leaf, variable in _variables(model, path, row.kind, format):
                 keras_name = path + LEAVES["keras"][leaf]
                 names = (
-                    tensor_name(row, format, leaf, g=groups[number], i=inner, b=b),
+                    tensor_name(row, format, leaf, g=groups[layer], i=inner, b=b),
                     tensor_name(row, format, leaf, i=inner, b=inner),
                 )
                 layout = _layout(format, row.kind, leaf, variable.shape, config)
@@ -254,24 +260,28 @@ def expand(model, format: str) -> list[Target]:
 
 
 def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
-    """Whether a tensor belongs to a group without layers; transformers writes them."""
+    """Whether a tensor belongs to a group without layers.
+
+    Transformers writes such groups, too.
+    """
     empty = {*range(config.num_hidden_groups)} - {*_block_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
     return match is not None and int(match[1]) in empty
 
 
 def _block_groups(config: AlbertConfig) -> list[int]:
-    """Returns the group of each distinct block; some groups may have no layer."""
+    """Returns the group of each distinct layer; some groups may have no layer."""
     count = len({*config.block_map})
     groups = max(config.num_hidden_groups, count)
-    return [block * groups // count for block in range(count)]
+    return [layer * groups // count for layer in range(count)]
 
 
 def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:
     """Yields (leaf, variable) of a module; nothing if the model lacks the module."""
     module = model
-    for step in path.split(".")[isinstance(model, models.AlbertEncoder) :]:
-        module = module[int(step)] if step.isdigit() else getattr(module, step, None)
+    # An AlbertEncoder has no attribute `encoder`: the first part is skipped.
+    for part in path.split(".")[isinstance(model, models.AlbertEncoder) :]:
+        module = module[int(part)] if part.isdigit() else getattr(module, part, None)
     if module is None:
         if path == "encoder.projection" and format not in ("tf1", "keras"):
             # If E = H, the release has no projection; other formats have one, which
@@ -298,8 +308,8 @@ def tensor_name(
     Args:
         row: the module's row of the table.
         format: a key of `LEAVES`.
-        leaf: the variable of the module.
-        g: group of the block.
+        leaf: the variable of the module, a key of the format in `LEAVES`.
+        g: group of the block in the format.
         i: inner group of the block.
         b: index of the block in the encoder.
     """
@@ -312,7 +322,10 @@ def tensor_name(
 
 
 def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
-    """Returns the shape of a tensor in a format, and whether it is transposed."""
+    """Returns a tensor's shape in a format, and whether the format transposes it.
+
+    `shape` is the shape of the model's variable.
+    """
     shape = tuple(shape)
     if leaf == "kernel" and (format == "hf" or (format, kind) == ("tf1", "output")):
         return shape[::-1], True

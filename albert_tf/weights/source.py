@@ -17,13 +17,15 @@ class Source:
         format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
             `.keras` file or a SavedModel).
         path: the file or folder, for messages.
-        tensors: the shape of every tensor by its name in the table of `names`.
-        read: returns a tensor, weight or not, by name.
-        config: returns the configuration of the weights; raises InputError
-            if there is none.
+        tensors: the shape of every tensor, by the name that the table in `names` gives
+            to it in this format.
+        read: returns a tensor by name, even if it is not a weight.
+        config: returns the configuration of the weights; raises InputError if there is
+            none.
         build_model: returns a new model of the class that was saved; None if the format
             does not store the class.
-        adapt: returns the configuration that fits the weights, given the stored one.
+        adapt: changes a configuration to fit the weights, which may have another
+            embedding size than the configuration says.
 
     Attributes:
         format: see Args.
@@ -55,5 +57,6 @@ class Source:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.ignored: dict[str, tuple[int, ...]] = {}
         for name in sorted(tensors):
+            # The shape of an empty HDF5 data set is None.
             shapes = self.ignored if IGNORED[format].search(name) else self.shapes
             shapes[name] = tuple(tensors[name] or ())

@@ -40,12 +40,13 @@ def save(
             "ckpt", the path is the checkpoint's prefix. For "hf" a folder, which gets
             `model.safetensors` and `config.json`. For "keras" a .keras file.
         format: "tf1" (for the released code), "hf" (for `transformers`), "keras". In
-            the first two, models whose layers share only attention or only feed-forward
-            are written layer by layer, with `num_hidden_groups` = L.
+            "tf1" and "hf", models whose layers share only attention or only
+            feed-forward are written layer by layer, with `num_hidden_groups` = L.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             written under their released names; only for "tf1".
-        extra: other tensors by name, which begins with "albert_tf/". `load` ignores
-            them, and `open_source(path).read(name)` reads them; only for "tf1".
+        extra: other tensors by name; each name begins with "albert_tf/". `load` ignores
+            these tensors, and `open_source(path).read(name)` reads them; only for
+            "tf1".
         tokenizer: written to the same folder, see `huggingface.make_tokenizer_files`;
             only for "hf".
         task: describes the outputs, as in a run's `task.json`: the "labels" and "kind"
@@ -60,6 +61,7 @@ def save(
         InputError: the format is unknown, the format cannot hold the model or the
             optimizer, or the path cannot be written.
     """
+    # An option that the format does not support raises TypeError in the call below.
     options = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
     options = {key: value for key, value in (options | {"task": task}).items() if value}
     if format not in _SAVE:
@@ -68,7 +70,7 @@ def save(
 
 
 def _read_tensors(model, format: str) -> dict[str, np.ndarray]:
-    """Returns a model's weights by their names in a format."""
+    """Returns a model's weights in the layout of a format, by their names there."""
     targets = names.expand(model, format)
     nameless = {t.path: t.variable.shape for t in targets if t.name is None}
     if nameless:
@@ -84,7 +86,7 @@ def _read_targets(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
 
 
 def _untie(config: AlbertConfig) -> AlbertConfig:
-    """Returns the configuration for formats that can only share whole layers."""
+    """Returns the configuration for formats whose layers share all weights or none."""
     if config.parameter_sharing == "all":
         return config
     return dataclasses.replace(

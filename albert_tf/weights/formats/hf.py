@@ -10,7 +10,8 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.source import Source
 
-# In Hugging Face, "gelu" is the exact form. The released form is an approximation.
+# `hidden_act` of AlbertConfig by name in Hugging Face, where "gelu" is the exact form.
+# The released "gelu" is an approximation.
 ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -19,7 +20,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-# Settings of Hugging Face that are constants in the released model.
+# Keys of Hugging Face's configuration whose values are constants in the released model.
 _FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
 
 
@@ -37,7 +38,7 @@ def open(path: Path) -> Source:
         with errors.wrap_read(file, "a readable safetensors file"):
             shard = safetensors.safe_open(file, framework="numpy")
             shards |= dict.fromkeys(shard.keys(), shard)
-    # An AlbertModel without heads is saved without this prefix.
+    # An AlbertModel without heads is saved without the prefix that `names` expects.
     prefix = "albert." if "embeddings.word_embeddings.weight" in shards else ""
 
     def read(name):
@@ -54,7 +55,7 @@ def open(path: Path) -> Source:
 def _read_config(path: Path) -> AlbertConfig:
     values = json_values.read_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
-    released = {key: value for key, value in values.items() if key in keys}
+    settings = {key: value for key, value in values.items() if key in keys}
     activation = str(values.get("hidden_act", "gelu_new"))
     if values.get("model_type") != "albert" or activation not in ACTIVATIONS:
         raise InputError(
@@ -64,5 +65,5 @@ def _read_config(path: Path) -> AlbertConfig:
     for key, expected in _FIXED.items():
         if values.get(key, expected) != expected:
             raise InputError(f"{path}: {key}={values[key]!r}: expected {expected!r}")
-    released["hidden_act"] = ACTIVATIONS[activation]
-    return AlbertConfig.from_dict(released, path)
+    settings["hidden_act"] = ACTIVATIONS[activation]
+    return AlbertConfig.from_dict(settings, path)

@@ -12,6 +12,7 @@ from albert_tf.weights.source import Source
 
 BACKBONE = "model.weights.h5"
 _TASK = "task.weights.h5"
+# Keys of KerasHub's configuration by key of AlbertConfig.
 _KEYS = {
     "vocab_size": "vocabulary_size",
     "embedding_size": "embedding_dim",
@@ -29,7 +30,7 @@ _KEYS = {
 
 
 def open(path: Path) -> Source:
-    """Opens a preset folder, or a weights file and the file of its head."""
+    """Opens a preset folder or a weights file, with the file of its head, if any."""
     import h5py
 
     path = path / BACKBONE if path.is_dir() else path
@@ -37,7 +38,8 @@ def open(path: Path) -> Source:
 
     def collect(prefix, name, item):
         if isinstance(item, h5py.Dataset):
-            # In the file of a complete task, the backbone is one of the layers.
+            # In the weights file of a complete task model, the backbone is one of the
+            # layers, and all other tensors belong to the head.
             key = name.removeprefix("layers/albert_backbone/")
             is_head = "layers/albert_backbone" in item.file and key == name
             tensors[("task/" if is_head else prefix) + key] = item

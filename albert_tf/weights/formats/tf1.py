@@ -10,7 +10,7 @@ from albert_tf.weights.formats import tf2
 from albert_tf.weights.names import to_released_name
 from albert_tf.weights.source import Source
 
-_FIRST, _SECOND = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
+_TABLE, _TABLE_2 = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
 
 
 def find_prefix(path: Path) -> Path:
@@ -21,7 +21,7 @@ def find_prefix(path: Path) -> Path:
 def open(path: Path) -> Source:
     """Opens a checkpoint, or a SavedModel's checkpoint without running the model.
 
-    A checkpoint of TF2 is recognised by its contents.
+    If its contents show that a checkpoint is from TF2, `tf2` opens it.
     """
     import tensorflow as tf
 
@@ -34,16 +34,16 @@ def open(path: Path) -> Source:
     keys = {to_released_name(key): key for key in shapes}
     # albert_zh projects word embeddings to the width H before it adds embeddings of
     # positions and segments, so the product of its two tables is a table with E = H.
-    has_product = _SECOND in shapes
+    has_product = _TABLE_2 in shapes
     if has_product:
-        shapes[_FIRST] = [shapes[_FIRST][0], shapes[keys.pop(_SECOND)][1]]
+        shapes[_TABLE] = [shapes[_TABLE][0], shapes[keys.pop(_TABLE_2)][1]]
 
     def read(name):
         key = keys.get(name, name)
         with errors.wrap_read(f"{prefix}: {key}", "a whole checkpoint, undamaged"):
             tensor = reader.get_tensor(key)
-            is_product = has_product and key == _FIRST
-            return tensor @ reader.get_tensor(_SECOND) if is_product else tensor
+            is_product = has_product and key == _TABLE
+            return tensor @ reader.get_tensor(_TABLE_2) if is_product else tensor
 
     def adapt(config):
         size = config.hidden_size if has_product else config.embedding_size
