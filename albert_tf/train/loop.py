@@ -55,7 +55,7 @@ def prepare(
 ) -> tf.distribute.Strategy:
     """Creates the strategy and sets precision and determinism.
 
-    Call it once, before anything else.
+    Call it before any other use of TensorFlow.
 
     Raises:
         InputError: see `trackers.check` and `devices.create`.
@@ -151,7 +151,8 @@ class _Loop:
         self._last_save_time = time.monotonic()
         self._train_metrics: Mapping[str, float] = {}
         self._eval_metrics: Mapping[str, float] = {}
-        # All workers have these metrics; only the chief writes them.
+        # Step and metrics of the best checkpoint. All workers have them, but only the
+        # chief writes them.
         self.best: Mapping[str, float] = checkpoints.best
 
     @property
@@ -338,7 +339,7 @@ def _check(task, config: TrainingSettings, strategy) -> None:
 
 
 def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
-    """Checks that all workers start from the same weights and the same example."""
+    """Checks that all workers start from the same step, example and weights."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return

@@ -44,7 +44,7 @@ def run(
         if writes:
             run_file.check(log_line)
         multiple = pad_multiple(strategy, config.xla)
-        task = Pretraining(pretraining, config.do_eval, multiple)
+        task = Pretraining(pretraining, evaluate=config.do_eval, multiple=multiple)
         outcome = loop.run(task, config, strategy, log, run_file)
     if writes:
         run_file.log_end(log_line, " --task=fill_mask 'The [MASK] is here.'")

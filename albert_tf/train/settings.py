@@ -14,7 +14,7 @@ class DistributionSettings(flags.Settings):
     Args:
         distribution: Distribution strategy. auto: the TPU with --use_tpu, several
             workers with TF_CONFIG or Slurm, otherwise all GPUs or the CPU. mirrored:
-            all GPUs, or --cpu_devices.
+            all GPUs, or the devices of --cpu_devices.
         cpu_devices: Number of logical CPU devices, to try --distribution=mirrored
             without GPUs.
         use_tpu: Run on a TPU.

@@ -92,6 +92,7 @@ class Trainer:
             self._signal = tf.Variable(0.0, trainable=False)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._iterator: Any = None
+        # {name of a step: (spec of its batches, graph)}
         self._graphs: dict[str, tuple[Any, Callable]] = {}
         # Tracing a step sets the next three attributes: the names of metrics by kind
         # ("train" or "eval"), the names of losses, and the variables with a gradient.
@@ -132,11 +133,11 @@ class Trainer:
                 results = self._steps(num_steps)
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
-        self._check_finite(sums[:, 0], results)
+        self._check_finite(losses=sums[:, 0], results=results)
         self.examples_seen += count * config.train_batch_size
         window.steps += count
         window.seconds += time.perf_counter() - begin
-        window.sums += sums.sum(0, np.float64)
+        window.sums += sums.sum(axis=0, dtype=np.float64)
         if any(map(self._must_stop, sums)):
             self._flag.stop()
         return self._train_metrics(results[-1])
@@ -214,8 +215,8 @@ class Trainer:
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Reads the data of this worker.
 
-        A single device does not need the iterators of tf.distribute. Their threads
-        autotune even if the options of the dataset forbid it, see `batches`.
+        A single device does not need the iterators of tf.distribute. They tune their
+        threads even if the options of the dataset forbid it, see `batches`.
         """
 
         def read_shard(context):
@@ -235,7 +236,14 @@ class Trainer:
             yield
 
     def _log_progress(self, dataset, verb: str, batch_size: int, count: int):
-        """Yields batches; regularly logs the number of examples and the speed."""
+        """Yields batches; regularly logs the number of examples and the speed.
+
+        Args:
+            dataset: the batches.
+            verb: the past participle that begins a line, such as "evaluated".
+            batch_size: number of examples in a batch.
+            count: number of examples in all batches, without padding.
+        """
         begin = last = time.perf_counter()
         for number, batch in enumerate(dataset, 1):
             yield batch
@@ -283,7 +291,7 @@ class Trainer:
     def _steps(self, count: int) -> list[dict[str, tf.Tensor]]:
         """Makes updates one by one; returns their results.
 
-        A signal reduces the number of updates to the same number on all workers.
+        After a signal there are fewer updates, but equally many on all workers.
         """
         results: list[dict[str, tf.Tensor]] = []
         step = self._graph("train", self._train_step, self._iterator)
@@ -433,6 +441,7 @@ class Trainer:
         outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.loss_sums(outputs, batch)
         self._eval_loss_names = list(losses)
+        # `evaluate` computes the loss from the means of all batches, not from this 0.
         sums = self._pack("eval", tf.constant(0.0), losses, outputs, batch)
         return self._reduce(sums), self._predictions(outputs, batch)
 
@@ -446,7 +455,7 @@ class Trainer:
     def _reduce(self, sums):
         """Adds up `_pack` over the replicas; the last element is the sum of signals."""
         if self._signal is not None:
-            sums = tf.concat([sums, [self._signal]], 0)
+            sums = tf.concat([sums, [self._signal]], axis=0)
         return _all_reduce_sum(sums)
 
     # Metrics

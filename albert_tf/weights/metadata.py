@@ -206,7 +206,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         return {}  # a file of KerasHub
     for key, value_type in _TYPES.items():
         # Raises if the value has another type.
-        json_values.get(task, key, value_type, str(path), value_type())
+        json_values.get(task, key, value_type, str(path), default=value_type())
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
     if not _are_texts(labels):
         raise InputError(f"{path}: labels={errors.quote(labels)}: expected texts")
