@@ -27,10 +27,11 @@ def classifier(
 ) -> ServingFunction:
     """Returns a function that classifies texts.
 
-    Inputs: `text`, string [B]; or `text_a` and `text_b`. Outputs: `probabilities`,
-    float32 [B, K], and `labels`, string [B, K]. A task with one label per text also has
-    `label`, string [B], and `probability`, float32 [B]. A task with several labels per
-    text has `chosen`, int32 [B, K], which is 1 for the labels of the text.
+    Inputs: `text`, string [B]; for pairs `text_a` and `text_b`, string [B] each.
+    Outputs: `probabilities`, float32 [B, K], and `labels`, string [B, K]. A task with
+    one label per text also has `label`, string [B], and `probability`, float32 [B]. A
+    task with several labels per text has `chosen`, int32 [B, K], which is 1 for the
+    labels of the text.
 
     Args:
         model: a model with an output for each label.
@@ -39,8 +40,9 @@ def classifier(
         max_seq_length: maximum number of tokens of an input.
         pairs: whether the inputs are pairs of texts.
         multi_label: whether labels are independent (sigmoid, not softmax).
-        threshold: minimum probability of a label, or of the second of two labels. By
-            default the most likely label, or 0.5 with `multi_label`.
+        threshold: with `multi_label`, the minimum probability of a chosen label, by
+            default 0.5. Otherwise the minimum probability at which the second of two
+            labels is chosen; by default the most likely label is chosen.
 
     Raises:
         InputError: the model, the labels, the length, the threshold or the vocabulary
@@ -50,13 +52,13 @@ def classifier(
     check_labels(labels, model.head.num_labels)
     check_threshold(labels, multi_label, threshold)
     inputs = TextInputs(model, tokenizer, max_seq_length)
-    names = tf.constant(list(labels))
+    label_names = tf.constant(list(labels))
 
     def answer(**texts):
         logits = model(inputs(*texts.values()))["logits"]
         probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
-        label_names = tf.broadcast_to(names, tf.shape(probabilities))
-        outputs = {"probabilities": probabilities, "labels": label_names}
+        names = tf.broadcast_to(label_names, tf.shape(probabilities))
+        outputs = {"probabilities": probabilities, "labels": names}
         if multi_label:
             lowest = THRESHOLD if threshold is None else threshold
             return {**outputs, "chosen": tf.cast(probabilities >= lowest, tf.int32)}
@@ -64,7 +66,7 @@ def classifier(
         if threshold is not None:
             choice = tf.cast(probabilities[:, 1] >= threshold, tf.int32)
         outputs["probability"] = tf.gather(probabilities, choice, batch_dims=1)
-        return {**outputs, "label": tf.gather(names, choice)}
+        return {**outputs, "label": tf.gather(label_names, choice)}
 
     return ServingFunction(model, inputs, answer, text_specs(pairs))
 
@@ -79,7 +81,8 @@ def regressor(
 ) -> ServingFunction:
     """Returns a function that predicts a number for each text.
 
-    Inputs: `text`, string [B]; or `text_a` and `text_b`. Output: `value`, float32 [B].
+    Inputs: `text`, string [B]; for pairs `text_a` and `text_b`, string [B] each.
+    Output: `value`, float32 [B].
 
     Args:
         model: a model with one output.
@@ -109,9 +112,10 @@ def embeddings(
 ) -> ServingFunction:
     """Returns a function that computes embeddings of texts from all layers.
 
-    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H]; `mean`, float32
-    [B, L, H], the mean of each layer's outputs over all tokens, including [CLS] and
-    [SEP]; `first`, float32 [B, L, H], each layer's output for [CLS].
+    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H], the pooled output of
+    the encoder; `mean`, float32 [B, L, H], the mean of each layer's outputs over all
+    tokens, including [CLS] and [SEP]; `first`, float32 [B, L, H], each layer's output
+    for [CLS].
 
     Args:
         model: an `AlbertEncoder`, or a model with an encoder.
@@ -122,10 +126,10 @@ def embeddings(
         InputError: the length or the vocabulary do not fit.
     """
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
-    graph = TextInputs(encoder, tokenizer, max_seq_length)
+    inputs = TextInputs(encoder, tokenizer, max_seq_length)
 
     def answer(text):
-        tokens = graph(text)
+        tokens = inputs(text)
         outputs = encoder(tokens)
         layers = tf.stack(outputs["encoder_outputs"], axis=1)  # [B, L, T, H]
         layers = tf.cast(layers, tf.float32)
@@ -134,4 +138,4 @@ def embeddings(
         pooled = tf.cast(outputs["pooled_output"], tf.float32)
         return {"pooled": pooled, "mean": mean, "first": layers[:, :, 0]}
 
-    return ServingFunction(encoder, graph, answer, text_specs(pairs=False))
+    return ServingFunction(encoder, inputs, answer, text_specs(pairs=False))

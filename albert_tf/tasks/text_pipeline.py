@@ -1,4 +1,4 @@
-"""Pipelines for labels or numbers of texts or pairs of texts."""
+"""Pipelines that predict labels or numbers for texts or pairs of texts."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from albert_tf.tasks.text_task import THRESHOLD
 
 
 class TextPipeline(pipelines.FineTunedPipeline):
-    """Base of both pipelines."""
+    """Base of the pipelines for labels and for numbers."""
 
     settings_class = ClassificationSettings
     outputs = ("logits",)
@@ -20,7 +20,8 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        self.fields = {"text": False, "text_b": None}  # without `texts` in `task.json`
+        # A `task.json` without `texts` allows both: the second text is optional (None).
+        self.fields = {"text": False, "text_b": None}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
             self.fields = dict.fromkeys(names, False)
@@ -30,7 +31,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
 
 
 class ClassificationPipeline(TextPipeline):
-    """Predicts one label per text, or several."""
+    """Predicts one label, or several labels, for a text or a pair of texts."""
 
     options = ("threshold", "top_k", "labels")
 
@@ -72,7 +73,7 @@ class ClassificationPipeline(TextPipeline):
 
 
 class RegressionPipeline(TextPipeline):
-    """Predicts a number for a text."""
+    """Predicts a number for a text or a pair of texts."""
 
     def score(self, example, outputs):
         [value] = outputs[0]["logits"]
@@ -86,7 +87,7 @@ class RegressionPipeline(TextPipeline):
 def check_threshold(
     labels: Sequence[str], multi_label: bool, threshold: float | None
 ) -> None:
-    """Checks that a threshold is a probability, and that it fits the task."""
+    """Checks that a threshold is a probability and fits the labels."""
     if threshold is None:
         return
     if not 0 <= threshold <= 1:

@@ -63,7 +63,7 @@ class TextTask:
         text: the column of the text, or the two columns of a pair.
         label: the column of the label.
         labels: all labels, in the order of the model's outputs; None for regression;
-            () if the training table decides.
+            () until they are read from the training table.
         metrics: the metrics to report, by name.
         key_metric: the metric whose highest value marks the best checkpoint.
         label_separator: separator of several labels per example; None if each example
@@ -73,7 +73,7 @@ class TextTask:
         headers: the column names of splits whose tables have no header.
         submission: names of submission files, for splits that the benchmark's website
             scores.
-        names: other names of the labels, in the order of `labels`.
+        names: other names of the labels in heads of models, in the order of `labels`.
         aliases: other names of the task.
     """
 
@@ -139,8 +139,8 @@ class TextTask:
     ) -> Table[Example]:
         """Reads the examples of a split.
 
-        An empty cell is an empty text. A pair of two empty texts is a broken row; in
-        test tables it is not, because each of their rows gets a prediction.
+        An empty cell is an empty text. A pair of two empty texts is a broken row,
+        except in test tables, because each row of a test table gets a prediction.
 
         Args:
             split: a key of `files`.
@@ -156,15 +156,15 @@ class TextTask:
         texts = [Column(c) if isinstance(c, str) else c for c in self.text]
         texts = [column._replace(may_be_empty=True) for column in texts]
         label = Column(self.label, may_be_empty=self.label_separator is not None)
-        numbers = itertools.count()
+        row_numbers = itertools.count()
 
         def make(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
-            cells = [_text(value) for value in values[: len(texts)]]
+            cells = [_require_text(value) for value in values[: len(texts)]]
             if len(cells) == 2 and not is_test and not "".join(cells).strip():
                 raise RowError("both texts are empty")
             return Example(
-                guid=_text(guid or str(next(numbers))),
+                guid=_require_text(guid or str(next(row_numbers))),
                 text_a=cells[0],
                 text_b=cells[1] if len(cells) > 1 else None,
                 label=None if is_test else self._parse_label(values[-1]),
@@ -180,16 +180,16 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns the labels of examples, in the form of `decode`."""
+        """Returns the labels of examples, in the form of the result of `decode`."""
         values: list[Any] = [example.label for example in examples]
         if self.labels is None:
             return np.array(values, np.float32)
-        numbers = {label: number for number, label in enumerate(self.labels)}
+        class_numbers = {label: number for number, label in enumerate(self.labels)}
         if self.label_separator is None:
-            return np.array([numbers[label] for label in values], np.int32)
-        targets = np.zeros((len(values), len(numbers)), np.int32)
+            return np.array([class_numbers[label] for label in values], np.int32)
+        targets = np.zeros((len(values), len(class_numbers)), np.int32)
         for row, labels in zip(targets, values, strict=True):
-            row[[numbers[label] for label in labels]] = 1
+            row[[class_numbers[label] for label in labels]] = 1
         return targets
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
@@ -238,19 +238,19 @@ class TextTask:
 
     def _parse_label(self, value: Value) -> Label:
         if self.labels is None:
-            return self._parse_number(_text(value))
+            return self._parse_number(_require_text(value))
         if self.label_separator is None and isinstance(value, str):
-            # The usual case, without a function call, which would be slower.
-            words: tuple[str, ...] = (value.strip(),)
+            # The usual case does without the function call below, which is slower.
+            labels: tuple[str, ...] = (value.strip(),)
         else:
-            words = split_labels(value, self.label_separator)
-        for word in words:
-            if self.labels and word not in self.labels:
-                first = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))
+            labels = split_labels(value, self.label_separator)
+        for label in labels:
+            if self.labels and label not in self.labels:
+                names = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))
                 more = len(self.labels) - _LABELS_IN_A_MESSAGE
                 others = f" and {more} more" if more > 0 else ""
-                raise RowError(f"label {word!r}; expected one of {first}{others}")
-        return words[0] if self.label_separator is None else words
+                raise RowError(f"label {label!r}; expected one of {names}{others}")
+        return labels[0] if self.label_separator is None else labels
 
     def _parse_number(self, text: str) -> float:
         low, high = self.bounds or (-math.inf, math.inf)
@@ -278,7 +278,7 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     if separator is None:
         if isinstance(value, tuple) and len(value) == 1:
             (value,) = value
-        return (_text(value).strip(),)
+        return (_require_text(value).strip(),)
     parts: Iterable[str] = value if isinstance(value, tuple) else ()
     if isinstance(value, str):
         cell = value.strip()
@@ -291,11 +291,12 @@ def _parse_list(cell: str) -> list[Any]:
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
-            # NumPy writes lists without commas, and Python concatenates their strings.
+            # NumPy prints lists without commas. Python concatenates the strings of such
+            # a list, so that the labels differ from the cell.
             is_changed = parse is ast.literal_eval and _remove_spaces_and_quotes(
                 repr(labels)
             ) != _remove_spaces_and_quotes(cell)
-            if isinstance(labels, dict):
+            if isinstance(labels, dict):  # a ValueError, unless it has one value
                 (labels,) = labels.values()
             are_labels = isinstance(labels, list) and not is_changed
             if are_labels and all(isinstance(each, str | int) for each in labels):
@@ -307,7 +308,7 @@ def _remove_spaces_and_quotes(text: str) -> str:
     return "".join(text.split()).replace('"', "'")
 
 
-def _text(value: Value) -> str:
+def _require_text(value: Value) -> str:
     if not isinstance(value, str):
         raise RowError(f"a list {list(value or ())}; expected one text or number")
     return value

@@ -26,8 +26,10 @@ from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 _SPACES = [code for code in _CODE_POINTS if chr(code).isspace()]
 
-# A piece has at most this many characters, except a run of unknown ones.
-_CHARACTERS = 64
+# A piece has at most this many characters, except a run of unknown characters.
+_MAX_CHARACTERS = 64
+# A long text is cut this many tokens after `max_tokens`, because a cut inside a word
+# can change the last pieces before the cut.
 _MARGIN = 64
 
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
@@ -51,17 +53,16 @@ class GraphTokenizer(tf.Module):
         *,
         with_offsets: bool = False,
     ):
-        """Compiles a tokenizer; the first one takes about a second.
+        """Compiles a tokenizer; the first one of a process takes about a second.
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
-            max_tokens: number of tokens of a text that are used, so that the rest of a
-                long text is not tokenized; None: all.
+            max_tokens: number of tokens of a text that the caller uses. More tokens may
+                be returned, but most of the rest is not tokenized. None for all tokens.
             with_offsets: whether to prepare `encode_with_offsets`.
         """
         super().__init__()
-        # Cutting inside a word may change its last pieces.
-        self._max_characters = max_tokens and (max_tokens + _MARGIN) * _CHARACTERS
+        self._max_characters = max_tokens and (max_tokens + _MARGIN) * _MAX_CHARACTERS
         self._encoder: Any
         if isinstance(tokenizer, tokenization.WordPieceTokenizer):
             self._max_characters = None  # a piece may have any length
@@ -102,13 +103,13 @@ class GraphTokenizer(tf.Module):
             `tokenizer.encode_with_offsets` for each text. A character that is not UTF-8
             counts as one U+FFFD.
         """
-        # A space at its end separates a text from the next one.
+        # A space at the end of each text separates it from the next text.
         spaced = tf.strings.join([texts, " "])
         codes = tf.strings.unicode_decode(spaced, "UTF-8")
         ids, begins, ends = self._encoder.align(*self._clean(codes))
         begins, ends = _attach_deleted(codes, ids, begins, ends)
-        first = tf.gather(tf.cast(codes.row_starts(), tf.int32), ids.value_rowids())
-        return ids, ids.with_values(begins - first), ids.with_values(ends - first)
+        start = tf.gather(tf.cast(codes.row_starts(), tf.int32), ids.value_rowids())
+        return ids, ids.with_values(begins - start), ids.with_values(ends - start)
 
     def _clean(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Cleans texts.
@@ -117,8 +118,8 @@ class GraphTokenizer(tf.Module):
             codes: int32 [B, None], the characters.
 
         Returns:
-            The characters of the cleaned texts, int32 [B, None], and the index of the
-            origin of each in the values of `codes`, int32 [N].
+            The N characters of the cleaned texts, int32 [B, None]; and for each the
+            index of its origin, a character in the values of `codes`, int32 [N].
         """
         origins = tf.range(tf.size(codes.values))
         for step in self._encoder.cleaning:
@@ -127,7 +128,10 @@ class GraphTokenizer(tf.Module):
 
 
 class _SentencePiece(tf.Module):
-    """SentencePiece: cleaning, the model's normalisation, the digit-comma rule."""
+    """SentencePiece: cleaning, the model's normalisation, the digit-comma rule.
+
+    The Python code is in `tokenization.SentencePieceTokenizer`.
+    """
 
     def __init__(
         self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
@@ -142,7 +146,7 @@ class _SentencePiece(tf.Module):
         else:
             self.cleaning += (_tabulate(tokenization.DECOMPOSED.function),)
         if tokenizer.do_lower_case:
-            self.cleaning += (_lower_case(str),)
+            self.cleaning += (_lower_case(str),)  # `str` changes no character
         self._model = _make_sentencepiece(tokenizer.contents, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
         if with_offsets:
@@ -150,14 +154,16 @@ class _SentencePiece(tf.Module):
 
     def _prepare_offsets(self, tokenizer: tokenization.SentencePieceTokenizer) -> None:
         self._pieces = _make_sentencepiece(tokenizer.contents, tf.string)
-        model, characters = _make_byte_model(tokenizer.contents)
+        model, counts = _make_byte_model(tokenizer.contents)
         self._bytes = _make_sentencepiece(model, tf.int32)
-        self._characters = np.array(characters, np.int32)
-        # By id: 1 for a byte that begins a character, 0 for another byte, else -1.
+        self._character_counts = np.array(counts, np.int32)
+        # For each id: 1 if the piece is a byte that begins a character, 0 if it is
+        # another byte, and -1 if it is not a byte.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
-        # The order is the same as in the values of `_split_commas`.
+        # The parts of all pieces with commas, in the order of the values of
+        # `_split_commas`.
         pieces = map(tokenizer.id_to_piece, sorted(tokenizer.comma_ids))
         parts = [tokenizer.comma_pieces[piece] for piece in pieces]
         lengths = [[len(part.strip(WORD_MARK)) for part in row] for row in parts]
@@ -167,18 +173,20 @@ class _SentencePiece(tf.Module):
     def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of cleaned texts."""
         pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
+        # The second argument replaces the origins, which are not used here.
         return self._split_commas(pieces, pieces.values)[0]
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
         """Finds the pieces of texts.
 
         Args:
-            codes: int32 [B, None], the characters of the cleaned texts.
+            codes: int32 [B, None], the N characters of the cleaned texts.
             origins: int32 [N], the index of each character's origin.
 
         Returns:
-            The ids, int32 [B, None], and begin and end of each in original characters,
-            int32 [N]; -1 for a piece without text.
+            The P ids, int32 [B, None]; and the begin and the end of each piece among
+            the original characters of all texts, int32 [P] each. Both are -1 for a
+            piece without text.
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
         origins = tf.gather(origins, self._find_origins(cleaned))
@@ -186,51 +194,56 @@ class _SentencePiece(tf.Module):
         texts = self._pieces.tokenize(cleaned).values
         begin, length = self._spans(texts, pieces.values)
         ids, source, index = self._split_commas.replace(pieces)
+        # A piece that is not split is its only part, and begins at 0 of itself.
         starts = tf.concat([self._part_starts, tf.zeros_like(begin)], axis=0)
         begin = tf.gather(begin, source) + tf.gather(starts, index)
         length = tf.gather(tf.concat([self._part_lengths, length], axis=0), index)
         has_text = length > 0
+        # Indices of the first and the last original character of each piece.
         first = tf.gather(origins, tf.where(has_text, begin, 0))
         last = tf.gather(origins, tf.where(has_text, begin + length - 1, 0))
         return ids, tf.where(has_text, first, -1), tf.where(has_text, last + 1, -1)
 
     def _find_origins(self, cleaned: tf.Tensor):
-        """Returns the origin of each character of the normalised texts.
+        """Returns the origins of the M characters of the normalised texts.
 
         Args:
             cleaned: string [B].
 
         Returns:
-            int32 [M], indices of the characters of all texts.
+            int32 [M], indices of the characters of all cleaned texts.
         """
-        bytes, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
+        byte_ids, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
         _, starts = tf.strings.unicode_decode_with_offsets(cleaned, "UTF-8")
         sizes = tf.cast(tf.strings.length(cleaned), tf.int64)
+        # The first byte of each cleaned character, and the first byte from which each
+        # byte piece is made, counted over all texts.
         start, begin = (
             ragged.values
             + tf.gather(tf.cumsum(sizes, exclusive=True), ragged.value_rowids())
             for ragged in (starts, tf.cast(begins, tf.int64))
         )
         character = tf.searchsorted(start, begin, side="right") - 1
-        count = tf.gather(self._characters, bytes.values)
+        count = tf.gather(self._character_counts, byte_ids.values)
         return tf.ragged.range(character, character + count).values
 
     def _spans(self, pieces: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns begins and lengths of pieces without their word marks.
 
         Args:
-            pieces: string [N].
-            ids: int32 [N].
+            pieces: string [P].
+            ids: int32 [P].
 
         Returns:
-            Two int32 [N], in characters of the normalised texts.
+            Two int32 [P], in characters of the normalised texts.
         """
         count = tf.strings.length(pieces, "UTF8_CHAR")
         unmarked = tf.strings.regex_replace(pieces, f"^{WORD_MARK}+", "")
         marks = count - tf.strings.length(unmarked, "UTF8_CHAR")
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
         length = tf.strings.length(bare, "UTF8_CHAR")
-        # All bytes of a character have its span.
+        # All bytes of a character have the span of the character. Its first byte counts
+        # as one character, and its other bytes begin one character before their sum.
         lead = tf.gather(self._leads, ids)
         is_byte = lead >= 0
         count, length = tf.where(is_byte, lead, count), tf.where(is_byte, 1, length)
@@ -239,7 +252,10 @@ class _SentencePiece(tf.Module):
 
 
 class _WordPiece(tf.Module):
-    """WordPiece: cleaning, then the longest pieces of each word."""
+    """WordPiece: cleaning, then the longest pieces of each word.
+
+    The Python code is in `tokenization.WordPieceTokenizer`.
+    """
 
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
         super().__init__()
@@ -264,11 +280,15 @@ class _WordPiece(tf.Module):
         return self._encode_words(codes)[0].merge_dims(1, 2)
 
     def _encode_words(self, codes: tf.RaggedTensor):
-        """Returns ids, int32 [B, words, pieces], and the length of each word, [W]."""
+        """Returns the ids of the pieces of W words, and the length of each word.
+
+        The ids are int32 [B, None, None], text by text and word by word. The lengths,
+        int32 [W], are numbers of characters.
+        """
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
         lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
-        too_long = lengths > tokenization.MAX_WORD_CHARS
-        words = words.with_values(tf.where(too_long, "[UNK]", words.values))
+        is_too_long = lengths > tokenization.MAX_WORD_CHARS
+        words = words.with_values(tf.where(is_too_long, "[UNK]", words.values))
         return self._model.tokenize(words), lengths
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
@@ -288,7 +308,10 @@ class _WordPiece(tf.Module):
 
 
 class _Replacement:
-    """Replaces some integers of a ragged tensor by any number of others."""
+    """Replaces integers of a ragged tensor that are keys of a table by their values.
+
+    The value of a key is a list of any number of integers. Other integers stay.
+    """
 
     def __init__(self, table: Mapping[int, Sequence[int]]):
         keys = sorted(table)
@@ -301,7 +324,7 @@ class _Replacement:
     def __call__(
         self, ragged: tf.RaggedTensor, origins: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces integers, int32 [B, None]; results have their input's origin."""
+        """Replaces integers, int32 [B, None]; a result has the origin of its input."""
         replaced, source, _ = self.replace(ragged)
         return replaced, tf.gather(origins, source)
 
@@ -314,8 +337,9 @@ class _Replacement:
             ragged: the inputs, int32 [B, None].
 
         Returns:
-            The M results, int32 [B, None]; for each the index of its input, int64 [M],
-            and its index in the values of the table followed by the inputs, int32 [M].
+            The M results, int32 [B, None]; the index of the input of each, int64 [M];
+            and the index of each in a list of all values of the table and then all
+            inputs, int32 [M].
         """
         flat = ragged.values
         key = tf.searchsorted(self._keys, flat)
@@ -354,7 +378,10 @@ def _tabulate(function: Callable[[str], str]) -> _Replacement:
 
 @functools.cache
 def _make_mark_order() -> Callable:
-    """Returns the step that sorts combining marks canonically; origins stay."""
+    """Returns the step that sorts combining marks canonically.
+
+    The origins stay in the order of the text.
+    """
     combining_class = _Ranges(unicodedata.combining)
 
     def order(codes: tf.RaggedTensor, origins: tf.Tensor):
@@ -362,7 +389,7 @@ def _make_mark_order() -> Callable:
         classes = tf.cast(combining_class(flat), tf.int64)
         # Only marks of the same letter in the same text are sorted.
         letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
-        key = letter * 256 + classes
+        key = letter * 256 + classes  # classes are below 256
         ordered = tf.gather(flat, tf.argsort(key, stable=True))
         return codes.with_values(ordered), origins
 
@@ -374,7 +401,10 @@ def _lower_case(last_stage: Callable[[str], str]) -> Callable:
     """Returns the step that computes `str.lower`, then `last_stage` by character.
 
     Only the capital sigma depends on its neighbours: it becomes "ς" at the end of a
-    word. Characters such as apostrophes do not count for this.
+    word. Characters such as apostrophes are ignored in the search for that end.
+
+    Args:
+        last_stage: a function of a lower-case character.
     """
     table = CharacterMap(last_stage)
     replace = _tabulate(lambda c: c.lower().translate(table))
@@ -384,14 +414,15 @@ def _lower_case(last_stage: Callable[[str], str]) -> Callable:
         flat, rows = codes.values, codes.value_rowids()
         kinds = sigma_kind(flat)
         index = tf.where(kinds != _IGNORED)[:, 0]
-        row, cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
-        # Whether characters i and i + 1 are letters of the same text.
-        is_pair = (row[1:] == row[:-1]) & cased[1:] & cased[:-1]
+        row, is_cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
+        # Whether the characters at index[i] and index[i + 1] are letters of one text.
+        is_pair = (row[1:] == row[:-1]) & is_cased[1:] & is_cased[:-1]
+        # Whether each of these characters follows a letter, and precedes a letter.
         follows, precedes = tf.pad(is_pair, [[1, 0]]), tf.pad(is_pair, [[0, 1]])
         is_final = (tf.gather(flat, index) == _SIGMA) & follows & ~precedes
-        final = tf.boolean_mask(index, is_final)
-        sigmas = tf.fill(tf.shape(final), _FINAL_SIGMA)
-        flat = tf.tensor_scatter_nd_update(flat, final[:, None], sigmas)
+        final_index = tf.boolean_mask(index, is_final)
+        sigmas = tf.fill(tf.shape(final_index), _FINAL_SIGMA)
+        flat = tf.tensor_scatter_nd_update(flat, final_index[:, None], sigmas)
         return replace(codes.with_values(flat), origins)
 
     return lower
@@ -407,29 +438,33 @@ def _sigma_kind(character: str) -> int:
 def _collapse_spaces(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Computes `" ".join(text.split())`; the last space of a run stays."""
+    """Computes `" ".join(text.split())`; of a run, the last space stays as " "."""
     row = codes.value_rowids()
     is_text = ~_is_space(codes.values)
     before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
-    texts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
-    after_text = texts[:-1] > tf.gather(texts, tf.gather(codes.row_starts(), row))
-    keep = is_text | (before_text & after_text)
+    # How many characters before each one are not spaces, over all texts.
+    counts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
+    after_text = counts[:-1] > tf.gather(counts, tf.gather(codes.row_starts(), row))
+    is_kept = is_text | (before_text & after_text)
     plain = codes.with_values(tf.where(is_text, codes.values, ord(" ")))
-    result = tf.ragged.boolean_mask(plain, codes.with_values(keep))
-    return result, tf.boolean_mask(origins, keep)
+    result = tf.ragged.boolean_mask(plain, codes.with_values(is_kept))
+    return result, tf.boolean_mask(origins, is_kept)
 
 
 def _make_sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
+    """Returns the tokenizer of a model; `kind` is int32 for ids, string for pieces."""
     # In a SavedModel, two models of the same name would be one.
     name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
     return tf_text.SentencepieceTokenizer(model, kind, name=name)
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
+    """Returns the values of all rows in one array, int32 [N]."""
     return np.array([value for row in rows for value in row], np.int32)
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
+    # The last item is above all characters, so that each search finds an item.
     spaces = np.array([*_SPACES, np.iinfo(np.int32).max], np.int32)
     return tf.gather(spaces, tf.searchsorted(spaces, codes)) == codes
 
@@ -445,21 +480,29 @@ def _attach_deleted(
         ids: int32 [B, None], the pieces.
         begins: int32 [N], the first character of each piece as an index into the values
             of `codes`; -1 for a piece without text.
-        ends: int32 [N], the character after each piece.
+        ends: int32 [N], the character after each piece; -1 for a piece without text.
+
+    Returns:
+        The new begins and ends, int32 [N] each.
     """
     spaces = tf.cast(tf.where(_is_space(codes.values)), tf.int32)[:, 0]
     has_text = begins >= 0
     begin, end = tf.boolean_mask(begins, has_text), tf.boolean_mask(ends, has_text)
     size = tf.size(codes.values)[None]
+    # A piece extends to the end of its word, or to the next piece in it.
     word_end = tf.gather(tf.concat([spaces, size], 0), tf.searchsorted(spaces, end))
     next_begin = tf.concat([begin[1:], size], axis=0)[: tf.size(begin)]
     end = tf.maximum(end, tf.minimum(word_end, next_begin))
-    # It has one item more than `end`, for an empty piece after all pieces with text.
+    # `end_before` has one item more than `end`, for an empty piece after all pieces
+    # with text.
     end_before = tf.concat([[0], end], axis=0)
-    word = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
-    begin = tf.minimum(begin, tf.maximum(word, end_before[:-1]))
+    # A piece extends to the first character of its word, or to the piece before it.
+    start = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
+    begin = tf.minimum(begin, tf.maximum(start, end_before[:-1]))
     # A piece without text is at the beginning of the next piece with text.
+    # `rank` is the number of pieces with text before each piece.
     rank = tf.cumsum(tf.cast(has_text, tf.int32), exclusive=True)
+    # The last character of the text of each piece: the final space.
     last = tf.gather(tf.cast(codes.row_limits(), tf.int32) - 1, ids.value_rowids())
     begin = tf.minimum(tf.gather(tf.concat([begin, size], axis=0), rank), last)
     own_end = tf.gather(tf.concat([end, size], axis=0), rank)
@@ -468,13 +511,13 @@ def _attach_deleted(
 
 
 def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
-    """Makes a SentencePiece model with the same normalisation whose pieces are bytes.
+    """Makes a SentencePiece model of bytes that normalises as another model does.
 
     Its offsets give the origin of each normalised character, which tensorflow_text does
     not return.
 
     Returns:
-        The model, and the number of characters that begin in the piece of each id.
+        The model, and for each id the number of characters that begin in its piece.
     """
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     model = sentencepiece_model_pb2.ModelProto.FromString(contents)
@@ -483,23 +526,24 @@ def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     model.pieces.add(piece="<unk>", type=kinds.UNKNOWN)
     for byte in range(256):
         model.pieces.add(piece=f"<0x{byte:02X}>", type=kinds.BYTE)
-    model.pieces.extend(symbols)  # normalisation does not change these
+    model.pieces.extend(symbols)  # normalisation does not change symbols
     trainer = sentencepiece_model_pb2.TrainerSpec
     model.trainer_spec.Clear()
     model.trainer_spec.model_type = trainer.CHAR
     model.trainer_spec.byte_fallback = True
-    bytes = [int(byte not in tokenization.UTF8_CONTINUATION) for byte in range(256)]
-    return model.SerializeToString(), [1, *bytes, *(len(s.piece) for s in symbols)]
+    counts = [int(byte not in tokenization.UTF8_CONTINUATION) for byte in range(256)]
+    return model.SerializeToString(), [1, *counts, *(len(s.piece) for s in symbols)]
 
 
 def rstrip(texts: tf.Tensor) -> tf.Tensor:
-    """Computes `str.rstrip`, for string [N]."""
+    """Computes `str.rstrip` of each text, string [N]."""
     spaces = "".join(map(chr, _SPACES))
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# The same functions as in `inputs`.
+# The functions `join` and `pad` do the same as those of `inputs`.
 
+# The values, starts and lengths of a part of each row, see `assemble`.
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
@@ -520,7 +564,7 @@ def join(
         sep_id: id of [SEP].
 
     Returns:
-        The ids, int32 [B, None], and the tokens of segment 0, int64 [B].
+        The ids, int32 [B, None], and the numbers of tokens of segment 0, int64 [B].
     """
     first_lengths = first.row_lengths()
     if second is None:
@@ -545,18 +589,23 @@ def join(
 
 
 def single(id: int, count: tf.Tensor) -> Part:
-    """Returns a part for `assemble`: an id, in rows with 1 in `count`, int64 [B]."""
+    """Returns a part for `assemble` with one id in some rows.
+
+    Args:
+        id: the id.
+        count: int64 [B], 1 for rows with the id, 0 for others.
+    """
     return tf.constant([id]), tf.zeros_like(count), count
 
 
 def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     """Concatenates the parts of each row.
 
-    `tf.concat` needs many more operations, among them assertions.
+    A `tf.concat` of ragged tensors needs many more operations, such as assertions.
 
     Args:
-        parts: values, int32 [N], and the start and length of each row in them, int64
-            [B] each.
+        parts: for each part its values, int32 [N], and the start and the length of each
+            row in the values, int64 [B] each.
 
     Returns:
         int32 [B, None].
@@ -567,8 +616,8 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
         start + offset for (_, start, _), offset in zip(parts, offsets, strict=True)
     ]
     length = tf.stack([length for _, _, length in parts], axis=1)  # [B, parts]
-    flat = tf.reshape(tf.stack(starts, axis=1), [-1])
-    positions = tf.ragged.range(flat, flat + tf.reshape(length, [-1])).values
+    begin = tf.reshape(tf.stack(starts, axis=1), [-1])
+    positions = tf.ragged.range(begin, begin + tf.reshape(length, [-1])).values
     pool = tf.concat([values for values, _, _ in parts], axis=0)
     return tf.RaggedTensor.from_row_lengths(
         tf.gather(pool, positions), tf.reduce_sum(length, axis=1), validate=False
@@ -585,7 +634,7 @@ def pad(
 
     Args:
         ids: int32 [B, None].
-        first_lengths: int64 [B], tokens of segment 0.
+        first_lengths: int64 [B], numbers of tokens of segment 0.
         pad_id: the id of padding.
         length: T; None: the length of the longest input, or 1 without inputs.
 
@@ -597,35 +646,35 @@ def pad(
         length = tf.maximum(tf.cast(ids.bounding_shape(axis=1), tf.int32), 1)
     padded = ids.to_tensor(pad_id, shape=tf.stack([-1, length]))
     mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
-    first = tf.sequence_mask(first_lengths, length, tf.int32)
-    return {"input_ids": padded, "input_mask": mask, "segment_ids": mask - first}
+    first_mask = tf.sequence_mask(first_lengths, length, tf.int32)
+    return {"input_ids": padded, "input_mask": mask, "segment_ids": mask - first_mask}
 
 
 def split_words(
     texts: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Splits raw texts into words, see `words`.
+    """Splits raw texts into words, see the module `words`.
 
     Args:
         texts: string [B], UTF-8.
 
     Returns:
-        The words, string [B, None], and the first character of each and the character
-        after it, int32 [B, None] each.
+        The words, string [B, None]; and the first character of each word and the
+        character after the word, as indices in its text, int32 [B, None] each.
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     classes = codes.with_values(_word_classes()(codes.values))
-    classed = tf.strings.regex_replace(
+    class_texts = tf.strings.regex_replace(
         tf.strings.unicode_encode(classes, "UTF-8"),
         words_of_text.POSSESSIVE,
         words_of_text.MARKED_POSSESSIVE,
     )
     _, begins, ends = tf_text.regex_split_with_offsets(
-        classed, f"{words_of_text.WORD}| +", words_of_text.WORD
+        class_texts, f"{words_of_text.WORD}| +", words_of_text.WORD
     )
     begins, ends = tf.cast(begins, tf.int32), tf.cast(ends, tf.int32)
-    first = tf.cast(tf.gather(codes.row_starts(), begins.value_rowids()), tf.int32)
-    characters = tf.ragged.range(begins.values + first, ends.values + first)
+    start = tf.cast(tf.gather(codes.row_starts(), begins.value_rowids()), tf.int32)
+    characters = tf.ragged.range(begins.values + start, ends.values + start)
     letters = characters.with_values(tf.gather(codes.values, characters.values))
     words = begins.with_values(tf.strings.unicode_encode(letters, "UTF-8"))
     return words, begins, ends
@@ -633,4 +682,5 @@ def split_words(
 
 @functools.cache
 def _word_classes() -> _Ranges:
+    """Returns the function `words.character_class` of code points, cached."""
     return _Ranges(lambda character: ord(words_of_text.character_class(character)))

@@ -1,4 +1,4 @@
-"""Texts, and pairs of texts, to the inputs of the model, without padding.
+"""Turns texts, and pairs of texts, into the inputs of a model, without padding.
 
 An input is `[CLS] a [SEP]` in segment 0, and `b [SEP]` in segment 1 if there is a
 second text. Inputs are stored one after the other without padding, so that each batch
@@ -15,15 +15,15 @@ import numpy as np
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
-# A gap of one token in a text.
+# The text of a gap that a model fills with one token.
 MASK = "[MASK]"
-# [CLS] and two [SEP].
+# Number of special tokens of a pair of texts: [CLS] and two [SEP].
 _SPECIAL = 3
-# Before tokenization, `cut` keeps this many characters for each token that is used.
+# Number of characters that `cut` keeps at first for each token.
 _CHARACTERS = 20
-# `cut` keeps characters for this many tokens more.
+# Number of tokens that `cut` keeps in addition to those that are used.
 _MARGIN = 64
-# Number of examples that are tokenized at a time.
+# Number of texts that are tokenized at a time.
 _CHUNK = 10_000
 
 
@@ -34,10 +34,10 @@ class Inputs:
     Attributes:
         ids: int32 [N], the ids of all inputs one after the other.
         bounds: int64 [n + 1]; input i has ids [bounds[i], bounds[i + 1]).
-        first_lengths: int32 [n], tokens of segment 0 of each input.
-        truncated: number of shortened inputs.
-        truncated_pieces: number of tokens that they lost, without those that `cut`
-            removed.
+        first_lengths: int32 [n], number of tokens in segment 0 of each input.
+        truncated: number of inputs that were truncated.
+        truncated_pieces: number of tokens that truncation removed, without the tokens
+            of characters that `cut` removed.
     """
 
     ids: np.ndarray
@@ -52,7 +52,7 @@ class Inputs:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each input, int64 [n]."""
+        """Number of tokens of each input, int64 [n]."""
         return np.diff(self.bounds)
 
 
@@ -74,20 +74,20 @@ def encode(
     Args:
         tokenizer: the vocabulary.
         texts: the first text of each example.
-        second_texts: the second text of each example; None: there are none.
+        second_texts: the second text of each example; None for single texts.
         max_seq_length: maximum number of tokens of an input, with [CLS] and [SEP].
         num_threads: maximum number of threads.
 
     Raises:
-        InputError: `max_seq_length` is too small for text, or the vocabulary lacks
+        InputError: `max_seq_length` leaves no token for text, or the vocabulary lacks
             [CLS] or [SEP].
     """
 
     def tokenize(texts: Sequence[str]) -> Iterator[list[int]]:
         for begin in range(0, len(texts), _CHUNK):
             chunk = texts[begin : begin + _CHUNK]
-            short = [cut(tokenizer, text, max_seq_length) for text in chunk]
-            yield from tokenizer.encode_batch(short, num_threads)
+            short_texts = [cut(tokenizer, text, max_seq_length) for text in chunk]
+            yield from tokenizer.encode_batch(short_texts, num_threads)
 
     if second_texts is None:
         return join(tokenizer, ((ids, ()) for ids in tokenize(texts)), max_seq_length)
@@ -100,7 +100,13 @@ def join(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
     max_seq_length: int,
 ) -> Inputs:
-    """Joins pairs of texts that are ids, as `encode` does; a second one may be empty.
+    """Joins pairs of tokenized texts to inputs, as `encode` does.
+
+    Args:
+        tokenizer: the vocabulary.
+        pairs: the ids of the first and the second text of each example. The second text
+            is empty if an example has only one.
+        max_seq_length: see `encode`.
 
     Raises:
         InputError: see `encode`.
@@ -111,7 +117,7 @@ def join(
             f"[CLS], two [SEP] and text"
         )
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    ids, lengths, firsts = array.array("i"), array.array("q"), array.array("i")
+    ids, lengths, first_lengths = array.array("i"), array.array("q"), array.array("i")
     truncated = lost = 0
     for a, b in pairs:
         limit = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
@@ -120,7 +126,7 @@ def join(
         truncated += excess > 0
         lost += excess
         row = [cls, *a[:size_a], sep]
-        firsts.append(len(row))
+        first_lengths.append(len(row))
         if b:
             row += [*b[:size_b], sep]
         ids.extend(row)
@@ -128,7 +134,7 @@ def join(
     return Inputs(
         ids=np.array(ids, np.int32),
         bounds=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        first_lengths=np.array(firsts, np.int32),
+        first_lengths=np.array(first_lengths, np.int32),
         truncated=truncated,
         truncated_pieces=lost,
     )
@@ -138,8 +144,9 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     """Returns a text, or a beginning of it with the same first tokens.
 
     Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
-    tokens or so. The beginning ends at a space, which no piece contains. If no space is
-    near, it ends some tokens later, so that the first tokens are the same.
+    tokens or so. The result ends at a space, because no piece contains a space. If none
+    is near, it ends inside a word, whose last tokens can differ. So the result
+    has some tokens more than `max_tokens`.
 
     Args:
         tokenizer: the vocabulary.
@@ -149,18 +156,19 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     size = _CHARACTERS * (max_tokens + _MARGIN)
     while size < len(text):
         end = text.find(" ", size, 2 * size)
-        begin = text[: end if end >= 0 else size]
-        if len(tokenizer.encode(begin)) >= max_tokens + _MARGIN:
-            return begin
+        beginning = text[: end if end >= 0 else size]
+        if len(tokenizer.encode(beginning)) >= max_tokens + _MARGIN:
+            return beginning
         size *= 4
     return text
 
 
 def concatenate(parts: Sequence[Inputs]) -> Inputs:
-    """Joins parts one after the other; there is at least one part."""
+    """Returns the inputs of one or more parts, one part after the other."""
     if len(parts) == 1:  # the largest data sets have one part: no copy
         return parts[0]
     begins = np.cumsum([0, *(part.bounds[-1] for part in parts[:-1])])
+    # Each part without its first bound, which is the last bound of the part before.
     bounds = [part.bounds[1:] + b for part, b in zip(parts, begins, strict=True)]
     return Inputs(
         ids=np.concatenate([part.ids for part in parts]),
@@ -174,8 +182,8 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """Returns the ids of a text in which each [MASK] is one token.
 
-    The text between two [MASK] is encoded separately. If it does not begin with a
-    space, such as ".", it would begin with a single word mark, which is removed.
+    The text between two [MASK] is encoded separately. If such a text does not begin
+    with a space, as ".", its first token can be a word mark. This token is removed.
     """
     ids: list[int] = []
     space = tokenizer.piece_to_id(WORD_MARK)
@@ -183,6 +191,7 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
         pieces = tokenizer.encode(part)
         if number:
             ids.append(tokenizer.mask_id)
+            # A vocabulary without a word mark has the unknown id for it.
             begins_with_mark = pieces[:1] == [space] != [tokenizer.unk_id]
             if begins_with_mark and not part[0].isspace():
                 del pieces[0]
@@ -195,9 +204,16 @@ def truncated_lengths(
 ) -> tuple[Any, Any]:
     """Returns the lengths of two texts that are truncated to `limit` tokens in all.
 
-    As released, tokens are removed one by one from the longer text, or from the second
-    if both are equally long. So each text gets half of the limit, and the tokens that
-    the other text does not use. For tensors, pass TensorFlow's `minimum` and `maximum`.
+    **As released:** tokens are removed one by one from the longer text, or from the
+    second if both are equally long. So each text gets half of the limit, and what the
+    other text leaves of its half.
+
+    Args:
+        first: number of tokens of the first text.
+        second: number of tokens of the second text.
+        limit: maximum number of tokens of both texts.
+        min_fn: for tensors, TensorFlow's `minimum`.
+        max_fn: for tensors, TensorFlow's `maximum`.
     """
     half = limit // 2
     return (
@@ -215,7 +231,7 @@ def pad(
         inputs: the inputs.
         rows: indices of the B inputs of the batch.
         length: T, number of tokens of each row.
-        pad_id: the id of padding; mask and segments are 0 there.
+        pad_id: the id of padding; the mask and the segment ids of padding are 0.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
@@ -232,9 +248,9 @@ def pad(
     mask = positions < lengths
     ids = np.full(mask.shape, pad_id, np.int32)
     ids[mask] = inputs.ids[(begins + positions)[mask]]
-    second = mask & (positions >= inputs.first_lengths[rows][:, None])
+    is_second = mask & (positions >= inputs.first_lengths[rows][:, None])
     return {
         "input_ids": ids,
         "input_mask": mask.astype(np.int32),
-        "segment_ids": second.astype(np.int32),
+        "segment_ids": is_second.astype(np.int32),
     }

@@ -1,8 +1,8 @@
-"""Text to ids, for SentencePiece and WordPiece vocabularies, as released.
+"""Turns text into ids of a SentencePiece or WordPiece vocabulary, as released.
 
 Both tokenizers share one interface (`Tokenizer`): pieces, ids, batches of ids, and the
-offsets of every piece in the *original* text. Cleaning consists of `CharacterMap`s,
-which `in_graph` compiles into TensorFlow, so that both give the same ids.
+offsets of every piece in the *original* text. Cleaning consists of `CharacterMap`s.
+`in_graph` compiles them into TensorFlow, so that a graph gives the same ids.
 
 Only sentencepiece and numpy are imported: worker processes start without TensorFlow.
 """
@@ -31,7 +31,7 @@ MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
 
 UTF8_CONTINUATION = range(0x80, 0xC0)
 
-# Both can be inside a word, as in "don't".
+# Characters that are punctuation but can be inside a word, as in "don't".
 APOSTROPHES = ("'", "\u2019")
 
 Span = tuple[int, int]
@@ -42,9 +42,9 @@ class WordStarts:
     """Finds the first pieces of words in piece ids; see `Tokenizer.word_starts`.
 
     Args:
-        always: bool [V], pieces that always begin a word.
-        after: bool [V], pieces that begin a word only after a piece that closes one.
-        closes: bool [V], pieces that close their word.
+        always: bool [V], whether a piece always begins a word.
+        after: bool [V], whether a piece begins a word after a piece that closes a word.
+        closes: bool [V], whether a piece closes its word.
     """
 
     def __init__(self, always: np.ndarray, after: np.ndarray, closes: np.ndarray):
@@ -67,7 +67,7 @@ class WordStarts:
 
 
 class CharacterMap(dict[int, str]):
-    """A table for `str.translate`, filled by a function of a character on first use."""
+    """A table for `str.translate`; its function is called once for each character."""
 
     def __init__(self, function: Callable[[str], str]):
         super().__init__()
@@ -79,19 +79,22 @@ class CharacterMap(dict[int, str]):
 
 
 def _decompose_and_keep_marks(character: str) -> str:
-    """NFKD: "й" -> "и" and the breve."""
+    """Returns the NFKD of a character: "й" -> "и" and the breve."""
     if unicodedata.category(character) == "Cs":
         return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
     return unicodedata.normalize("NFKD", character)
 
 
 def _decompose(character: str) -> str:
-    """NFKD without combining marks: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo."""
+    """Returns the NFKD without combining marks.
+
+    Examples: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo.
+    """
     decomposed = _decompose_and_keep_marks(character)
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
-# Characters that are words in WordPiece. As in BERT, kana are not among them.
+# Characters that are words in WordPiece. As in BERT, kana are not such characters.
 _IDEOGRAPH = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df"
     "\U0002a700-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
@@ -99,7 +102,11 @@ _IDEOGRAPH = re.compile(
 
 
 def _isolate_ideographs(character: str) -> str:
-    """The first WordPiece stage: no controls, plain spaces, isolated ideographs."""
+    """The first stage of cleaning for WordPiece.
+
+    White space becomes " ", control characters are removed, and an ideograph gets
+    spaces around it.
+    """
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs":
         return " "
@@ -109,15 +116,16 @@ def _isolate_ideographs(character: str) -> str:
 
 
 def _isolate_punctuation(character: str) -> str:
-    """The last WordPiece stage: each punctuation mark is a word."""
-    # Every ASCII symbol is punctuation in the release, such as "$" and "^".
-    ascii_symbol = "!" <= character <= "~" and not character.isalnum()
-    if ascii_symbol or unicodedata.category(character).startswith("P"):
+    """The last stage of cleaning for WordPiece: punctuation gets spaces around it."""
+    # **As released:** every ASCII symbol is punctuation, such as "$" and "^".
+    is_ascii_symbol = "!" <= character <= "~" and not character.isalnum()
+    if is_ascii_symbol or unicodedata.category(character).startswith("P"):
         return f" {character} "
     return character
 
 
 def _strip_accents_and_isolate_punctuation(character: str) -> str:
+    """The last stage of cleaning for WordPiece without accents."""
     decomposed = unicodedata.normalize("NFD", character)
     bare = (c for c in decomposed if unicodedata.category(c) != "Mn")
     return "".join(map(_isolate_punctuation, bare))
@@ -139,13 +147,13 @@ def clean_text(
     are lower-cased with `do_lower_case`.
 
     **As released:** combining marks are removed: "й" becomes "и", and Hindi loses
-    virama and nukta. With `keep_accents` they stay, in canonical order. The model's own
-    rules (by default NFKC) then compose them again. The pieces therefore depend neither
-    on the composition of the text nor on the version of Unicode.
+    virama and nukta. With `keep_accents` the marks stay, in canonical order. The own
+    rules of the model (by default NFKC) then compose letters and marks again. So the
+    pieces depend neither on the composition of the text nor on the version of Unicode.
     """
     text = " ".join(text.split())
     if keep_accents:
-        # Each character is already decomposed; this orders the marks.
+        # Each character is already decomposed; NFD only sorts the marks.
         text = unicodedata.normalize("NFD", text.translate(DECOMPOSED_WITH_MARKS))
     else:
         text = text.translate(DECOMPOSED)
@@ -166,7 +174,7 @@ class Tokenizer(abc.ABC):
             `keep_accents`. Equal fingerprints mean equal ids.
     """
 
-    _file_name: str  # in folders of transformers
+    _file_name: str  # the name of the vocabulary file in folders of transformers
     _pad_piece: str
     _unk_piece: str
 
@@ -199,7 +207,7 @@ class Tokenizer(abc.ABC):
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
-        """Returns the piece ids of each text; faster than one text after the other.
+        """Returns the piece ids of each text; faster than `encode` for each text.
 
         Args:
             texts: any number of texts.
@@ -209,14 +217,14 @@ class Tokenizer(abc.ABC):
     def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
         """Encodes as `encode_batch` does, for `word_starts("released")`.
 
-        **As released:** the text of an unknown piece decides whether it begins a word.
-        If it does not, it gets the id of [MASK], which never begins a word.
+        **As released:** the text of an unknown piece decides whether the piece begins a
+        word. A piece that does not gets the id of [MASK], which never begins a word.
         """
         return self.encode_batch(texts)
 
     @abc.abstractmethod
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        """Finds the characters of each of the N pieces of a text.
+        """Finds the characters from which each of the N pieces of a text is made.
 
         Returns:
             int [N, 2], [begin, end) in the text; [-1, -1) for a piece without text.
@@ -224,11 +232,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _text_of(self, id: int) -> str:
-        """Returns a piece without its mark, or "" for a piece that is not text."""
+        """Returns a piece without word mark and "##"; "" for a piece without text."""
 
     @abc.abstractmethod
     def _begins_word(self, id: int, rule: WordRule) -> bool:
-        """Whether a piece always begins a word."""
+        """Whether a piece always begins a word, after any other piece."""
 
     @property
     def vocab_size(self) -> int:
@@ -254,17 +262,18 @@ class Tokenizer(abc.ABC):
             ids: equal to `encode(text)`.
             offsets: for each id, [begin, end) in characters of the original text.
                 Begins and ends never decrease. A piece begins and ends with a character
-                that is not white space; a lone word mark is empty (begin == end).
-                Pieces of one character ("ﬁ" -> "f", "i") all span it. Characters that
-                cleaning deletes belong to the piece before them in their word, or else
-                to the piece after; a word of only such characters has no piece.
+                that is not white space; a lone word mark is empty (begin == end). If
+                one character gives several pieces ("ﬁ" -> "f", "i"), each piece spans
+                the character. Characters that cleaning deletes belong to the piece
+                before them in their word, or else to the piece after them. A word of
+                only such characters has no piece.
         """
         return next(self.encode_batch_with_offsets([text]))
 
     def encode_batch_with_offsets(
         self, texts: Sequence[str]
     ) -> Iterator[tuple[list[int], list[Span]]]:
-        """Yields `encode_with_offsets` of each text, in time linear in their length."""
+        """Yields `encode_with_offsets` of each text, in time linear in its length."""
         for text, ids in zip(texts, self.encode_batch(texts), strict=True):
             spans = _attach_deleted(text, self._align(text, ids))
             yield ids, list(map(tuple, spans.tolist()))
@@ -277,18 +286,20 @@ class Tokenizer(abc.ABC):
         - SentencePiece: pieces with the word mark. WordPiece: pieces without "##".
         - Pieces that begin with a letter of a script written without spaces (Chinese,
           Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...): otherwise a sentence would
-          be one word. Combining signs and prolongation marks continue the piece before.
+          be one word. But a piece that begins with a combining sign or a prolongation
+          mark continues the word before it.
         - Pieces of only punctuation or symbols, but not an apostrophe, which can be
           inside a word ("don't").
-        - Any other piece except a sign, directly after punctuation or such a letter:
-          the "word" of "(word)", the "python" of "用python".
+        - Any other piece directly after punctuation or such a letter: the "word" of
+          "(word)", the "python" of "用python". Apostrophes and pieces that begin with a
+          sign are excepted.
 
         Special pieces, `<unk>` and byte pieces belong to the word before them. But
-        WordPiece's [UNK] is a complete word and begins one.
+        WordPiece's [UNK] begins a word, because it is a complete word.
 
         **As released:** with the rule "released", every SentencePiece piece begins a
         word, except pieces without the word mark that contain only English letters and
-        some punctuation. So outside English every piece is a word.
+        some punctuation. So a piece with any other letter begins a word.
         """
         ids = range(self.vocab_size)
         always = np.array([self._begins_word(id, rule) for id in ids])
@@ -332,6 +343,7 @@ class Tokenizer(abc.ABC):
         return frozenset(self._ids[name] for name in names if name in self._ids)
 
     def _special(self, piece: str) -> int:
+        """Returns the id of a special piece, or raises InputError."""
         if piece not in self._ids:
             raise InputError(f"{self.path}: the vocabulary has no piece {piece!r}")
         return self._ids[piece]
@@ -341,7 +353,7 @@ class SentencePieceTokenizer(Tokenizer):
     """SentencePiece with the released cleaning and digit-comma rule.
 
     A piece that ends in a digit and a comma is split: its text before the comma is
-    encoded on its own, and the comma becomes a piece ("▁1997," -> "▁1997", ",").
+    encoded separately, and the comma becomes a piece ("▁1997," -> "▁1997", ",").
 
     **As released:** the text before the comma is encoded as a new word, so a piece from
     the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The release also
@@ -350,7 +362,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     Attributes:
         comma_pieces: the parts of each piece that the digit-comma rule splits.
-        comma_ids: the same as ids.
+        comma_ids: the ids of the parts, for each id of a split piece.
         byte_values: the byte of each id that is a byte of UTF-8.
     """
 
@@ -367,10 +379,11 @@ class SentencePieceTokenizer(Tokenizer):
         Args:
             spm_model_file: a `.model` file of SentencePiece, of any model type, or a
                 `tokenizer.json` of transformers with a unigram model.
-            do_lower_case: lower-case the text first. None: the setting of the files of
-                transformers in its folder, or of the file (see `add_cleaning`), or else
-                true.
-            keep_accents: keep combining marks. None: likewise, or else false.
+            do_lower_case: whether to lower-case the text first. None for the setting of
+                transformers' files in the folder of the model, or else of the model
+                (see `add_cleaning`), or else true.
+            keep_accents: whether to keep combining marks. None for the stored setting
+                as for `do_lower_case`, or else false.
 
         Raises:
             InputError: the file cannot be read, or is not a SentencePiece model.
@@ -405,8 +418,8 @@ class SentencePieceTokenizer(Tokenizer):
             for id, piece in enumerate(pieces)
             if processor.is_byte(id)
         }
-        # Number of characters of each piece. The first byte of a character counts as
-        # the character; the others get its span.
+        # Number of characters of each piece. Of the bytes of a character, the first
+        # counts as one character; the other bytes count 0, and get the same span.
         self._is_inner_byte = np.zeros(len(pieces), bool)
         self._lengths = np.array([len(p.replace(WORD_MARK, "")) for p in pieces])
         for id, byte in self.byte_values.items():
@@ -418,11 +431,11 @@ class SentencePieceTokenizer(Tokenizer):
         }
 
     def clean(self, text: str) -> str:
-        """Returns `clean_text` with this tokenizer's casing and accents."""
+        """Returns `clean_text` with this tokenizer's settings."""
         return clean_text(text, self.do_lower_case, self.keep_accents)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a text; an unknown piece is its text."""
+        """Returns the pieces of a text; an unknown piece is given as its text."""
         pieces = self._processor.encode_as_pieces(self.clean(text))
         return [part for p in pieces for part in self.comma_pieces.get(p, [p])]
 
@@ -431,12 +444,12 @@ class SentencePieceTokenizer(Tokenizer):
     ) -> list[list[int]]:
         """Returns the piece ids of each text; see `Tokenizer.encode_batch`."""
         cleaned = [self.clean(text) for text in texts]
-        split = self.comma_ids
+        parts = self.comma_ids
         return [
             # Few texts contain a piece to split, and the test is faster than a copy.
             ids
-            if split.keys().isdisjoint(ids)
-            else [part for id in ids for part in split.get(id, [id])]
+            if parts.keys().isdisjoint(ids)
+            else [part for id in ids for part in parts.get(id, [id])]
             for ids in self._processor.encode(cleaned, num_threads=num_threads)
         ]
 
@@ -452,9 +465,11 @@ class SentencePieceTokenizer(Tokenizer):
         return encoded
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        # The text after cleaning and the model's own rules.
+        # The text after cleaning and the model's own rules, and for each character the
+        # index of its source in the cleaned text.
         normal, sources = self._processor.normalize(self.clean(text), with_offsets=True)
-        # Marks are not counted: the digit-comma rule adds some that `normal` lacks.
+        # Word marks are not counted, because the digit-comma rule adds marks that
+        # `normal` lacks.
         is_text = np.array([character != WORD_MARK for character in normal], bool)
         origins = self._clean_origins(text)[np.array(sources[:-1], int)[is_text]]
         row = np.array(ids, int)
@@ -468,20 +483,21 @@ class SentencePieceTokenizer(Tokenizer):
         has_text = lengths > 0
         spans[has_text, 0] = origins[(ends - lengths)[has_text]]
         spans[has_text, 1] = origins[ends[has_text] - 1] + 1
+        # An inner byte has the span of the last piece before it that is not one.
         first_byte = np.where(self._is_inner_byte[row], 0, np.arange(len(ids)))
         return spans[np.maximum.accumulate(first_byte)]
 
     def _clean_origins(self, text: str) -> np.ndarray:
         """Returns the index in the text of each character of the cleaned text."""
         is_text = ~_is_space(text)
-        # The last space of a run stays, but none before the first word.
-        stays = is_text.copy()
-        stays[:-1] |= is_text[1:]
-        stays[: is_text.argmax() if len(text) else 0] = False
+        # The last space of a run is_kept, except the spaces before the first word.
+        is_kept = is_text.copy()
+        is_kept[:-1] |= is_text[1:]
+        is_kept[: is_text.argmax() if len(text) else 0] = False
         characters = DECOMPOSED_WITH_MARKS if self.keep_accents else DECOMPOSED
-        # Marks that change places do not take their origins along.
+        # Marks that canonical order moves do not take their origins along.
         single_spaced = " ".join(text.split())
-        return _translate(single_spaced, np.flatnonzero(stays), characters)[1]
+        return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
     def _text_of(self, id: int) -> str:
         is_special = self._processor.is_control(id) or self._processor.is_unknown(id)
@@ -500,13 +516,13 @@ class WordPieceTokenizer(Tokenizer):
     """WordPiece as in BERT, which the released Chinese models use.
 
     Ideographs and punctuation marks are words. Every other word is cut into the longest
-    pieces of the vocabulary from its beginning on. If that fails, or if the word has
-    more than 200 characters, it is unknown.
+    pieces of the vocabulary from its beginning on. A word is unknown if no piece fits,
+    or if the word has more than 200 characters.
 
-    **As released:** text is lower-cased first and decomposed after (NFD). With
-    `do_lower_case=False` or `keep_accents` accents stay, and the text is not composed,
-    as in BERT. Unlike the release, two different spacing marks in a row that both have
-    a combining class stay in the order of the text, not in canonical order.
+    **As released:** text is lower-cased first, and then decomposed (NFD). With
+    `do_lower_case=False` or `keep_accents`, accents stay and the text is not decomposed
+    or composed, as in BERT. The released code puts two different spacing marks with a
+    combining class in canonical order; here they stay in the order of the text.
     """
 
     _file_name = "vocab.txt"
@@ -522,12 +538,13 @@ class WordPieceTokenizer(Tokenizer):
         """Reads a vocabulary.
 
         Args:
-            vocab_file: UTF-8 text, one piece a line, the first line has id 0. The piece
-                ends at the first space of the line; empty lines at the end are ignored.
-                Or a `tokenizer.json` of transformers with a WordPiece model.
-            do_lower_case: lower-case first, and strip accents. None: the setting of the
-                files of transformers in its folder, or else true.
-            keep_accents: do not strip accents. None: likewise, or else false.
+            vocab_file: UTF-8 text with one piece per line, whose first line has id 0. A
+                piece ends at the first space of the line; empty lines at the end are
+                ignored. Or a `tokenizer.json` of transformers with a WordPiece model.
+            do_lower_case: whether to lower-case the text and to strip accents. None for
+                the setting of transformers' files in the same folder, or else true.
+            keep_accents: whether to keep accents in lower-cased text. None for the
+                setting of transformers' files, or else false.
 
         Raises:
             InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
@@ -565,6 +582,7 @@ class WordPieceTokenizer(Tokenizer):
         ]
 
     def _encode_word(self, word: str) -> list[int]:
+        """Returns the ids of a word, which are kept for its next occurrence."""
         ids = self._word_ids.get(word)
         if ids is None:
             if len(self._word_ids) == _MAX_CACHED_WORDS:
@@ -573,6 +591,7 @@ class WordPieceTokenizer(Tokenizer):
         return ids
 
     def _match(self, word: str) -> list[int]:
+        """Returns the ids of the longest pieces of a word, or the unknown id."""
         if len(word) > MAX_WORD_CHARS:
             return [self.unk_id]
         ids = []
@@ -614,8 +633,8 @@ class WordPieceTokenizer(Tokenizer):
         if rule == "word_mark" and id in self.special_ids:
             return id == self.unk_id
         bare = self.pieces[id].removeprefix(CONTINUATION)
-        is_whole = bare == self.pieces[id]
-        return is_whole or (rule == "word_mark" and bare != "" and _is_isolated(bare))
+        is_bare = bare == self.pieces[id]
+        return is_bare or (rule == "word_mark" and bare != "" and _is_isolated(bare))
 
 
 def digest(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
@@ -632,14 +651,14 @@ def load(
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
 ) -> Tokenizer:
-    """Returns the tokenizer of a vocabulary; with both files, SentencePiece is used.
+    """Returns the tokenizer of a vocabulary; of two files, `spm_model_file` is used.
 
     Args:
         spm_model_file: see `SentencePieceTokenizer`.
-        vocab_file: see `WordPieceTokenizer`. Both may be a `tokenizer.json`, whose
-            model decides the class.
-        do_lower_case: None: as stored with the vocabulary, or else true.
-        keep_accents: None: as stored with the vocabulary, or else false.
+        vocab_file: see `WordPieceTokenizer`. Either file may be a `tokenizer.json`; the
+            model in it decides the class of the tokenizer.
+        do_lower_case: see the classes; None for the stored setting, or else true.
+        keep_accents: see the classes; None for the stored setting, or else false.
 
     Raises:
         InputError: there is no file, or the file that is used is bad.
@@ -654,16 +673,17 @@ def load(
     return kind(path, do_lower_case, keep_accents)
 
 
-# A field at the end of the model that SentencePiece and tensorflow_text ignore. Its
-# number is reserved for extensions; it is the paper's: arXiv 1909.11942.
+# The tag of a field at the end of the model, which SentencePiece and tensorflow_text
+# ignore. The field's number is reserved for extensions: arXiv 1909.11942, the paper.
 _CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2 in 7 bits each
 _CLEANING = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
 
 
 def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
-    """Stores the cleaning in a SentencePiece model, as the default of its tokenizers.
+    """Returns a SentencePiece model with the settings of cleaning stored in it.
 
-    A model with the released cleaning stays unchanged.
+    They are the default of a tokenizer with this model. A model with the released
+    cleaning stays unchanged.
     """
     if do_lower_case and not keep_accents:
         return model
@@ -679,8 +699,8 @@ def read_cleaning(model: bytes) -> dict[str, bool]:
     return {key: bool(value) for key, value in stored.items()}
 
 
-# The released list. It lacks the apostrophe and "<=>". Pieces that begin with "<" begin
-# a word in any case.
+# **As released:** the list lacks the apostrophe and "<=>". Any piece that begins with
+# "<" begins a word.
 _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
 _MAX_CACHED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
 # First words of the Unicode names of letters in scripts written without spaces.
@@ -691,15 +711,18 @@ _SPACELESS_SCRIPTS = (
 
 
 def _begins_word_as_released(piece: str) -> bool:
-    """Whether a SentencePiece piece begins a word, as released."""
+    """Whether the released code takes a SentencePiece piece for the begin of a word."""
     if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
         return True
-    english = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
-    return not all(character.lower() in english for character in piece)
+    english_characters = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
+    return not all(character.lower() in english_characters for character in piece)
 
 
 def _is_isolated(piece: str) -> bool:
-    """Whether a piece begins a word without a mark."""
+    """Whether a piece begins a word even without a word mark.
+
+    It begins with a letter of a script without spaces, or has only punctuation.
+    """
     if _is_spaceless(piece[0]) and not _is_sign(piece[0]):
         return True
     return piece not in APOSTROPHES and all(
@@ -721,7 +744,13 @@ def _is_sign(character: str) -> bool:
 def _translate(
     text: str, origins: np.ndarray, characters: CharacterMap
 ) -> tuple[str, np.ndarray]:
-    """Returns `text.translate(characters)`, and the origin of each character."""
+    """Returns `text.translate(characters)`, and the origin of each new character.
+
+    Args:
+        text: any text of N characters.
+        origins: int [N], the origin of each character of the text.
+        characters: the table.
+    """
     translated = text.translate(characters)
     if translated == text:
         return text, origins
@@ -734,23 +763,29 @@ def _is_space(text: str) -> np.ndarray:
 
 
 def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
-    """Extends spans over deleted characters of their words; sets spans of empty pieces.
+    """Returns spans with deleted characters of their words, and of pieces without text.
 
     Args:
         text: the text.
         spans: int [N, 2], see `Tokenizer._align`.
+
+    Returns:
+        int [N, 2], see `Tokenizer.encode_with_offsets`.
     """
     has_text = spans[:, 0] >= 0
     size = len(text)
     begins, ends = np.append(spans[has_text], [[size, size]], axis=0).T
     spaces = np.append(np.flatnonzero(_is_space(text)), size)
+    # A piece extends to the end of its word, or to the next piece in it.
     word_ends = spaces[np.searchsorted(spaces, ends[:-1])]
     ends[:-1] = np.maximum(ends[:-1], np.minimum(word_ends, begins[1:]))
-    ends = np.append(0, ends)  # the end of the piece before each
-    words = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
-    begins[:-1] = np.minimum(begins[:-1], np.maximum(words, ends[:-2]))
+    ends = np.append(0, ends)  # now ends[i] is the end of the piece before piece i
+    # A piece extends to the first character of its word, or to the piece before it.
+    starts = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
+    begins[:-1] = np.minimum(begins[:-1], np.maximum(starts, ends[:-2]))
     # An empty piece is at the beginning of the next piece with text. A word mark
     # between two pieces of one character ("ﷺ") spans the character.
+    # `rank` is the number of pieces with text before each piece.
     rank = has_text.cumsum() - has_text
     begin = begins[rank]
     empty_ends = np.maximum(begin, ends[rank])
@@ -758,6 +793,7 @@ def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:
+    """Returns the contents of a vocabulary file; converts a `tokenizer.json`."""
     if str(path).endswith(".json"):
         return hf_files.read_vocabulary(path, model_type)
     with errors.wrap_read(path, "a vocabulary"):
@@ -768,9 +804,11 @@ def _read(path: str, model_type: hf_files.ModelType) -> bytes:
 
 
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
+    """Returns the pieces of a WordPiece vocabulary in the order of lines."""
     lines = files.to_utf8(contents, path).decode().rstrip("\r\n").split("\n")
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
+        # An empty line is the piece " ", which no word contains.
         piece = (line.split() or [" "])[0]
         if piece in numbers:
             raise InputError(

@@ -1,9 +1,11 @@
 """Splits raw text into words, as CoNLL-2003 does in most cases.
 
-Words are separated by white space. Each punctuation mark at the ends of a word is a
-word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". So is each ideograph, and "'s"
-at the end: "Anna's" is "Anna" and "'s". As in WordPiece, all symbols of ASCII are
-punctuation. `in_graph.split_words` does the same in a TensorFlow graph.
+Words are separated by white space. Each punctuation mark before or after a word is a
+separate word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". An ideograph is also a
+separate word, and "'s" at the end of a word is one: "Anna's" is "Anna" and "'s". As in
+WordPiece, all ASCII symbols are punctuation.
+
+`in_graph.split_words` does the same in a TensorFlow graph.
 """
 
 import functools
@@ -11,14 +13,15 @@ import re
 
 from albert_tf.text import tokenization
 
-# Patterns of character classes, see `character_class`.
+# Patterns of texts in which each character is replaced by its class, see
+# `character_class`. `MARKED_POSSESSIVE` gives "'s" its own class, "p".
 POSSESSIVE = "([as])'s([.']*)( |i|$)"
 MARKED_POSSESSIVE = r"\1pp\2\3"
 WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Returns [begin, end) of each word in characters."""
+    """Returns [begin, end) of each word, as indices of characters."""
     classes = "".join(map(character_class, text))
     classes = re.sub(POSSESSIVE, MARKED_POSSESSIVE, classes)
     return [match.span() for match in re.finditer(WORD, classes)]
@@ -26,7 +29,12 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 @functools.lru_cache(4096)
 def character_class(character: str) -> str:
-    """Returns " ", "i" (ideograph), "'", "." (punctuation), "s" or "a"."""
+    """Returns the class of a character.
+
+    Returns:
+        " " (white space), "i" (ideograph), "'" (apostrophe), "." (other punctuation),
+        "s" (the letter, in both cases) or "a" (any other character).
+    """
     if character.isspace():
         return " "
     if character in tokenization.APOSTROPHES:

@@ -3,15 +3,15 @@
 In reading order:
 
     settings     the flags of the devices
-    devices      the `tf.distribute.Strategy` of a run, and several workers
-    step         computation on the devices: train, evaluate, predict
+    devices      the `tf.distribute.Strategy` of a run, and communication of workers
+    step         the steps on the devices: training, evaluation, prediction
     loop         the training loop: start, resume, log, save, evaluate, stop
-    checkpoints  TF1 checkpoints as released, with the number of examples seen
+    checkpoints  TF1 checkpoints of a run, with the number of examples seen
     report       lines of progress, metrics.jsonl, eval_results.txt, TensorBoard
     trackers     logging to Weights & Biases and MLflow
-    run_file     run.json: the flags of a run, and those that differ on resuming
+    run_file     run.json: the flags of a run; a resumed run reports changed flags
     curves       metrics.jsonl as numbers and as a picture
-    seeds        fine-tuning, once or with several seeds
-    finetune     the driver of all families: data, training, predictions, export
+    seeds        fine-tuning with one seed or with several seeds
+    finetune     the driver of all task families: data, training, predictions, export
     ensembles    evaluation and prediction with the mean of several models
 """

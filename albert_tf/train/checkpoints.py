@@ -1,9 +1,9 @@
 """Checkpoints of a run: TF1 checkpoints that also hold the number of examples seen.
 
 The folder of a run has the files of the released code: `model.ckpt-<step>.*` with the
-optimizer's slots and `global_step`, `checkpoint` and `albert_config.json`. So each code
-can resume a run of the other. Tensors under `albert_tf/` hold the number of examples
-seen, the states of the dropout seeds and the loss scale.
+optimizer's slots and `global_step`, `checkpoint` and `albert_config.json`. So the
+released code can resume a run of this code, and vice versa. Tensors under `albert_tf/`
+hold the number of examples seen, the states of the dropout seeds and the loss scale.
 """
 
 import json
@@ -32,7 +32,7 @@ class Checkpoints:
         folder: the folder, which need not exist yet.
         model: the model to save and restore.
         optimizer: the optimizer, for its slots and step.
-        keep: number of checkpoints to keep in addition to the best; 0 keeps all.
+        keep: number of newest checkpoints to keep, besides the best; 0 keeps all.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # Numbers, because names in Keras depend on other models of the process.
+        # Seeds have numbers, because Keras names depend on other models of the process.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -61,7 +61,7 @@ class Checkpoints:
         return self._folder / f"model.ckpt-{step}"
 
     def newest(self) -> Path | None:
-        """Returns the newest checkpoint, if there is one."""
+        """Returns the prefix of the newest checkpoint, or None without checkpoints."""
         steps = checkpoints.steps(self._folder)
         return self.prefix(steps[-1]) if steps else None
 
@@ -69,7 +69,7 @@ class Checkpoints:
         """Restores the model, the optimizer, the dropout seeds and the loss scale.
 
         Args:
-            prefix: a checkpoint of this code or of the released code.
+            prefix: path of a checkpoint of this code or of the released code.
             batch_size: examples per step, to compute the number of examples seen if
                 the checkpoint does not have it.
 
@@ -77,19 +77,19 @@ class Checkpoints:
             The number of examples seen.
 
         Raises:
-            InputError: it is damaged, or does not fit the model.
+            InputError: the checkpoint is damaged, or does not fit the model.
         """
         self._load(prefix, optimizer=self._optimizer)
         source = weights.open_source(prefix)
         for name, variable in self._state.items():
-            if name in source.ignored:
+            if name in source.ignored:  # tensors that are no weights
                 variable.assign(source.read(name))
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return count_steps(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Loads the weights; weights of another model are an error of one line."""
+        """Loads weights; an error about another model is shortened to one line."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
@@ -103,7 +103,7 @@ class Checkpoints:
         """Writes a checkpoint of the current step, and deletes old ones.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: the checkpoint cannot be written.
         """
         step = count_steps(self._optimizer)
         extra = {k: keras.ops.convert_to_numpy(v) for k, v in self._state.items()}
@@ -112,7 +112,7 @@ class Checkpoints:
         weights.save(self._model, prefix, "tf1", optimizer=optimizer, extra=extra)
         steps = checkpoints.steps(self._folder)
         for old in steps[: -self._keep] if self._keep else ():
-            # The index first: a checkpoint without it is ignored.
+            # The index is deleted first: a checkpoint without an index is ignored.
             for suffix in reversed(_SUFFIXES):
                 with errors.wrap_write(self.prefix(old)):
                     Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
@@ -120,13 +120,17 @@ class Checkpoints:
     @property
     def best(self) -> Mapping[str, float]:
         """The step and the metrics of the best checkpoint; empty if there is none."""
-        notes = self._folder / f"{BEST}.json"
-        if not (notes.exists() and notes.with_suffix(".index").exists()):
-            return {}  # killed in `mark_best`
-        return json_values.read_object(notes)
+        path = self._folder / f"{BEST}.json"
+        if not (path.exists() and path.with_suffix(".index").exists()):
+            return {}  # none, or the process was killed in `mark_best`
+        return json_values.read_object(path)
 
     def restore_best(self) -> bool:
-        """Restores weights and step of the best checkpoint; returns if it exists."""
+        """Restores the best weights and their step.
+
+        Returns:
+            Whether there is a best checkpoint.
+        """
         prefix = self._folder / BEST
         if not prefix.with_name(f"{BEST}.index").exists():
             return False
@@ -138,7 +142,7 @@ class Checkpoints:
         """Copies a checkpoint to `model.ckpt-best`, and writes its metrics.
 
         Raises:
-            InputError: it cannot be written; the previous best checkpoint stays.
+            InputError: the copy cannot be written; the previous best checkpoint stays.
         """
         best = self._folder / BEST
         with errors.wrap_write(best), files.atomic_folder(self._folder) as folder:
@@ -146,8 +150,8 @@ class Checkpoints:
                 shutil.copyfile(
                     f"{self.prefix(step)}{suffix}", folder / f"{BEST}{suffix}"
                 )
-            notes = json.dumps(metrics, indent=2)
-            (folder / f"{BEST}.json").write_text(f"{notes}\n", "utf-8")
+            text = json.dumps(metrics, indent=2)
+            (folder / f"{BEST}.json").write_text(f"{text}\n", "utf-8")
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:

@@ -1,4 +1,4 @@
-"""Reads `metrics.jsonl`, the metrics of a run, and draws them."""
+"""Reads the metrics of a run from `metrics.jsonl`, and draws them."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 
 NAME = "metrics.jsonl"
-# The numbers of a run: curves["eval"]["loss"] is {step: value}, in ascending order.
+# The numbers of a run: curves["eval"]["loss"] is {step: value}, in the order of steps.
 Curves = dict[str, dict[str, dict[int, float]]]
 
-_PROGRESS = ("step", "time", "waiting_share", "sequences_per_second", "steps")
-# The panels, and the endings of the names of their curves.
+# Keys of numbers that are not metrics.
+_PROGRESS_KEYS = ("step", "time", "waiting_share", "sequences_per_second", "steps")
+# The title of each panel, and the endings of the names of its curves.
 _PANELS = {
     "Loss": ("loss",),
     "Score": ("accuracy", "f1", "exact", "exact_match", "corr", "pearson", "spearman"),
@@ -22,7 +23,7 @@ _PANELS = {
 
 
 def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
-    """Reads the lines of a run; skips incomplete lines.
+    """Yields the entries of a run, one per line; skips incomplete lines.
 
     Args:
         metrics_file: lines of JSON objects, each with a "kind" ("train", "eval",
@@ -43,7 +44,10 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read(metrics_file: str | Path) -> Curves:
-    """Reads the numbers of a run; steps after a resume replace older ones.
+    """Reads the numbers of a run.
+
+    A resumed run repeats steps. Its numbers replace older numbers of the same and of
+    later steps.
 
     Args:
         metrics_file: see `entries`.
@@ -52,12 +56,12 @@ def read(metrics_file: str | Path) -> Curves:
         {kind: {name: {step: value}}}, steps in ascending order.
 
     Raises:
-        InputError: the file cannot be read, or no line of it holds a number.
+        InputError: the file cannot be read, or none of its lines has a metric.
     """
     curves: Curves = {}
     for entry in entries(metrics_file):
         for name, value in entry.items():
-            if name in _PROGRESS or type(value) not in (int, float):
+            if name in _PROGRESS_KEYS or type(value) not in (int, float):
                 continue
             curve = curves.setdefault(entry["kind"], {}).setdefault(name, {})
             while curve and next(reversed(curve)) >= entry["step"]:
@@ -80,7 +84,7 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
     Raises:
         InputError: see `read`; or the picture cannot be written.
     """
-    # pyplot would choose a backend for the whole program.
+    # Without pyplot, which would choose a backend for the whole program.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 4.5), layout="constrained")

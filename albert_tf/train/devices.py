@@ -1,4 +1,4 @@
-"""Devices of a run, and communication of its workers: `tf.distribute`."""
+"""Devices of a run, and communication of its workers, with `tf.distribute`."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from albert_tf.train.settings import DistributionSettings
 
 
 def create(config: DistributionSettings) -> tf.distribute.Strategy:
-    """Finds the devices. Call it before any other use of TensorFlow.
+    """Finds the devices of a run. Call it before any other use of TensorFlow.
 
     Several workers run the same command. They find each other by `TF_CONFIG` (see
     `tf.distribute.cluster_resolver.TFConfigClusterResolver`), or by Slurm's variables
@@ -24,10 +24,11 @@ def create(config: DistributionSettings) -> tf.distribute.Strategy:
         The strategy: OneDevice, Mirrored, MultiWorkerMirrored or TPU.
 
     Raises:
-        InputError: the TPU cannot be found or has another number of cores.
+        InputError: the TPU cannot be found or has another number of cores; or the
+            workers cannot be found or connected.
     """
     if config.use_tpu:
-        return _tpu(config)
+        return _connect_tpu(config)
     if config.cpu_devices > 1:
         [cpu] = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(
@@ -35,7 +36,7 @@ def create(config: DistributionSettings) -> tf.distribute.Strategy:
         )
     kind = config.distribution
     if kind == "multi_worker" or (kind == "auto" and _lists_workers()):
-        return _multi_worker()
+        return _connect_workers()
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
@@ -60,14 +61,15 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Returns the multiple for the lengths of batches; 0 pads to the maximum length.
+    """Returns the number of tokens to a multiple of which batches are padded.
 
-    XLA compiles a step for each length, so there should be few lengths. On a CPU in low
-    precision it compiles only GELU, in 35 ms.
+    0 means that all batches are padded to the maximum length. XLA compiles a step for
+    each length, so there should be few lengths. But without `xla`, on a CPU in low
+    precision, XLA compiles only GELU, in 35 ms.
 
     Args:
         strategy: the devices.
-        xla: whether XLA compiles whole steps; None means only on GPUs.
+        xla: whether XLA compiles whole steps; None for yes only on GPUs.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 0
@@ -79,7 +81,7 @@ def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
 def all_reduce_sum(
     strategy: tf.distribute.Strategy, values: Sequence[float]
 ) -> list[float]:
-    """Sums each of some float32 numbers over the replicas of all workers."""
+    """Returns the sum of each float32 number over the replicas of all workers."""
 
     def add():
         replicas = tf.distribute.get_replica_context()
@@ -90,7 +92,7 @@ def all_reduce_sum(
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have called it."""
+    """Waits until all workers have called this function."""
     if is_multi_worker(strategy):
         all_reduce_sum(strategy, [0.0])
 
@@ -99,16 +101,16 @@ def barrier(strategy: tf.distribute.Strategy) -> None:
 def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Turns the errors that TensorFlow raises for a lost worker into InputError.
 
-    If a worker dies or hangs, TensorFlow's coordination service lets all collective
-    operations of the others fail.
+    If a worker dies or hangs, TensorFlow's coordination service makes all collective
+    operations of the other workers fail.
     """
-    lost = (
+    error_types = (
         *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError),
         *(tf.errors.DeadlineExceededError, tf.errors.CancelledError),
     )
     try:
         yield
-    except lost as error:
+    except error_types as error:
         if not is_multi_worker(strategy):
             raise
         raise InputError(
@@ -118,9 +120,10 @@ def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-    """Changes the dropout seeds of all replicas but the first.
+    """Makes the dropout seeds of all replicas different.
 
-    Seed generators start in the same state on all replicas.
+    Seed generators start in the same state on all replicas. The first replica keeps it,
+    and each other replica adds its number.
     """
     if strategy.num_replicas_in_sync == 1:
         return
@@ -141,13 +144,14 @@ def _lists_workers() -> bool:
     return "TF_CONFIG" in os.environ or in_slurm_step
 
 
-def _multi_worker() -> tf.distribute.Strategy:
+def _connect_workers() -> tf.distribute.Strategy:
+    """Finds and connects the workers."""
     if not _lists_workers():
         raise InputError(
             "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
             "start with Slurm's srun"
         )
-    source, find_workers = "Slurm", _slurm
+    source, find_workers = "Slurm", _find_slurm_workers
     if "TF_CONFIG" in os.environ:
         resolvers = tf.distribute.cluster_resolver
         source, find_workers = "TF_CONFIG", resolvers.TFConfigClusterResolver
@@ -157,14 +161,15 @@ def _multi_worker() -> tf.distribute.Strategy:
     except (ValueError, KeyError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(f"{source}: cannot connect the workers: {error}") from None
     finally:
-        # TensorFlow has installed a handler of its own, which hides the signal.
+        # TensorFlow has installed another handler, which hides the signal from the run.
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
-def _slurm() -> tf.distribute.cluster_resolver.ClusterResolver:
+def _find_slurm_workers() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
-    TensorFlow's resolver fails without GPUs. Then it only gives the addresses.
+    Without GPUs, TensorFlow's resolver fails when it divides them. Then it gets any
+    number of GPUs, and only finds the addresses of the workers.
     """
     resolvers = tf.distribute.cluster_resolver
     if shutil.which("nvidia-smi"):
@@ -180,7 +185,8 @@ def _slurm() -> tf.distribute.cluster_resolver.ClusterResolver:
     )
 
 
-def _tpu(config: DistributionSettings) -> tf.distribute.Strategy:
+def _connect_tpu(config: DistributionSettings) -> tf.distribute.Strategy:
+    """Connects to a TPU."""
     name = config.tpu_name or config.master or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(

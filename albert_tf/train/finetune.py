@@ -1,4 +1,4 @@
-"""Fine-tunes: the driver of all families of tasks, see `FineTuningTask`."""
+"""The driver of fine-tuning for all families of tasks, see `FineTuningTask`."""
 
 import dataclasses
 import functools
@@ -28,8 +28,8 @@ from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-# The key in `task.json` for the weights of a run without training.
-_START = "init_checkpoint"
+# The key in `task.json` for the initial weights of a run without training.
+_INIT_KEY = "init_checkpoint"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Job:
         family: the class of the task.
         settings: the family's settings.
         config: the run's settings.
-        model: the model's files and dropout.
-        devices: the devices.
+        model: the settings of the model: its files, dropout and recomputation.
+        devices: the settings of the devices.
         strategy: the strategy for the devices, see `loop.prepare`.
-        stream: receives progress.
+        stream: receives the lines of the log.
     """
 
     family: type[FineTuningTask]
@@ -65,26 +65,26 @@ class Job:
         return Path(self.config.output_dir)
 
     def log(self, line: str) -> None:
-        """Logs a line."""
+        """Logs a line, if this worker writes."""
         if self.writes:
             print(line, file=self.stream, flush=True)
 
     def change(self, **changes: Any) -> Self:
-        """Returns the job with other settings of the run."""
+        """Returns a copy of the job with changed fields of `config`."""
         config = dataclasses.replace(self.config, **changes)
         return dataclasses.replace(self, config=config)
 
 
 def run(job: Job) -> dict[str, float]:
-    """Trains, evaluates, predicts and exports, as the settings say.
+    """Trains, evaluates, predicts and exports, as the settings of a job say.
 
     Returns:
-        The metrics of the best evaluation of the best run. Without an evaluation, the
-        metrics of the last steps.
+        The metrics of the best evaluation; with several seeds, of the best seed.
+        Without an evaluation, the metrics of the last steps and of the predictions.
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
-        Stopped: see `loop.run`.
+        Stopped: the run was stopped by a signal, see `loop.run`.
     """
     config, strategy, folder = job.config, job.strategy, job.folder
     seeds.check(config, strategy)
@@ -125,11 +125,15 @@ def run(job: Job) -> dict[str, float]:
 def prepare_task(
     job: Job, shared: TaskSettings | None = None
 ) -> tuple[FineTuningTask, Splits]:
-    """Reads and encodes the data; returns the task and its splits.
+    """Reads and encodes the data of a job.
 
     Args:
         job: the run.
-        shared: the settings of an ensemble, which replace those in the model's folder.
+        shared: the settings of the first model of an ensemble, which replace those in
+            the model's folder.
+
+    Returns:
+        The task, and its encoded splits by key: "train", "dev" or "test".
     """
     family, config = job.family, job.config
     saved = _saved_settings(family, config)
@@ -144,10 +148,10 @@ def prepare_task(
     task = family(settings, opened.config, opened.tokenizer, multiple)
     keys = ("kind", *family.head_keys)
     _check_head(config, task.description, keys, family.output_dir_keys)
-    # A split with several uses is encoded once.
-    unique = {id(split): split for parts in splits.values() for split in parts}
-    encoded = {key: _encode(job, task, split) for key, split in unique.items()}
-    splits = {use: [encoded[id(s)] for s in parts] for use, parts in splits.items()}
+    # A split with several uses, such as "dev" and "test", is encoded once.
+    splits_by_id = {id(split): split for parts in splits.values() for split in parts}
+    encoded = {key: _encode(job, task, split) for key, split in splits_by_id.items()}
+    splits = {key: [encoded[id(s)] for s in parts] for key, parts in splits.items()}
     task.set_splits(splits)
     return task, splits
 
@@ -167,14 +171,14 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
 
 
 def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
-    """Answers a split with a model; all workers must call it."""
+    """Predicts a split with the model of a trainer; all workers must call it."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     source = trainer.task.dataset([split], with_labels=False)
     return trainer.task.postprocess(split, trainer.predict(source, size))
 
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
-    """Opens the folder of the weights; `model` changes the configuration."""
+    """Opens the folder of the weights, and changes its configuration by `model`."""
     opened = ModelFolder(
         config.initial_weights,
         output_dir=config.output_dir,
@@ -193,14 +197,17 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
 
 
 def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
-    """Saves another program's model with its predictions, for predict.py."""
+    """Saves a model that another program has made, so that predict.py can read it.
+
+    The model is saved only if the run predicts or exports without training.
+    """
     config, folder = job.config, job.folder
     start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
-    is_ours = metadata.is_from_run(metadata.find_task(start))
+    is_from_run = metadata.is_from_run(metadata.find_task(start))
     has_predictions = config.do_predict or config.export_dir
-    if has_predictions and not is_ours and not any(folder.glob("*.index")):
+    if has_predictions and not is_from_run and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
-        description = {**task.description, _START: config.initial_weights}
+        description = {**task.description, _INIT_KEY: config.initial_weights}
         metadata.write(folder, task.tokenizer, description)
         job.log(f"Written: {folder}, the model for predict.py")
 
@@ -209,12 +216,12 @@ def _check_export(config: FineTuningSettings) -> None:
     """Checks before training that the model can be exported to the folder.
 
     Raises:
-        InputError: it cannot be written, or has or will have other files.
+        InputError: the folder cannot be written, or has or will have other files.
     """
     if not config.export_dir:
         return
     run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
-    # The path relative to the run; empty outside of it.
+    # The path of the export relative to the run's folder; "" if it is not inside.
     inner = str(export.relative_to(run)) if export.is_relative_to(run) else ""
     if run.is_relative_to(export) or re.match(r"(run-\d+|summaries)(/|$)", inner):
         raise InputError(
@@ -228,8 +235,8 @@ def _check_export(config: FineTuningSettings) -> None:
 
 
 def _check_start(config: FineTuningSettings) -> None:
-    """Checks that `_save_start` has not saved another model in a folder."""
-    saved = metadata.read_task(Path(config.output_dir)).get(_START)
+    """Checks that `_save_start` has not saved another model in the run's folder."""
+    saved = metadata.read_task(Path(config.output_dir)).get(_INIT_KEY)
     if config.initial_weights and saved not in (None, config.initial_weights):
         raise InputError(
             f"--output_dir={config.output_dir}: has the model {saved!r}, not "
@@ -266,11 +273,13 @@ def _check_head(
     Raises:
         InputError: a value differs.
     """
-    start = ModelFolder(config.initial_weights, output_dir=config.output_dir).folders
+    # The folders in which the run looks for weights and a head.
+    sources = ModelFolder(config.initial_weights, output_dir=config.output_dir).folders
+    # The folder of the run, and those of its seeds.
     runs = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
-    # Labels of other folders are matched by name when the head is loaded.
+    # Labels of folders outside the run are matched by name when the head is loaded.
     start_keys = [key for key in keys if key != "labels"]
-    for folder in dict.fromkeys((*runs, *(() if config.do_train else start))):
+    for folder in dict.fromkeys((*runs, *(() if config.do_train else sources))):
         stored = metadata.read_task(folder)
         for key in (*run_keys, *keys) if folder in runs else start_keys:
             expected = json.loads(json.dumps(description[key]))
@@ -285,13 +294,14 @@ def _check_head(
 def _saved_settings(
     family: type[FineTuningTask], config: FineTuningSettings
 ) -> TaskSettings | None:
-    """Returns the saved settings of the head that the run uses.
+    """Returns the saved settings of the head that the run uses, or None.
 
-    The folder of a Hugging Face model gives the labels or the type of head.
+    For a Hugging Face model, the settings have only the labels or the type of head.
     """
     opened = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in opened.folders:
         stored = metadata.find_task(folder)
+        # The first folder is the run's. Training from another run makes a new head.
         is_start = folder in opened.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]}, ("kind",))

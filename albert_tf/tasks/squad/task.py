@@ -25,31 +25,34 @@ from albert_tf.tasks.squad.features import Windows
 from albert_tf.tasks.squad.reading import Dataset
 from albert_tf.weights import metadata
 
-# Keys of `task.json`: the threshold, and `hash_ids` of the questions it is fitted on.
+# Keys of `task.json`: the threshold of null odds, and `hash_ids` of the questions on
+# which the threshold is fitted.
 THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on"
 
-_BEAMS = (
+# Outputs of the conditional head from which answers are made.
+_BEAM_OUTPUTS = (
     *("start_top_index", "start_top_log_probs"),
     *("end_top_index", "end_top_log_probs"),
     "cls_logits",
 )
-# As released, if neither a flag nor the model's folder has a threshold.
+# **As released:** the threshold if neither a flag nor the model's folder has one.
 _DEFAULT_NULL_THRESHOLD = 0.0
 
 
 class QuestionAnswering(base.FineTuningTask):
     """Answers questions with spans of a context (paper: SQuAD 1.1 and 2.0).
 
-    The metrics are those of the official scripts, in percent, and the threshold
-    (`null_score_diff_threshold`, SQuAD 2.0). An evaluation has no loss, because its
-    questions have several answers.
+    The metrics are the scores of the official scripts in percent, and in SQuAD 2.0 the
+    threshold (`null_score_diff_threshold`). An evaluation computes no loss, because a
+    question of an evaluation has several correct answers.
 
     Attributes:
         threshold: null odds above which a question has no answer; None in SQuAD 1.1.
-        fitted_on: `hash_ids` of the questions that it is fitted on, or None.
+        fitted_on: `hash_ids` of the questions on which the threshold is fitted; None if
+            it is not fitted.
 
     Raises:
-        InputError: windows are shorter than the number of candidates.
+        InputError: `max_seq_length` is below `start_n_top` or `end_n_top`.
     """
 
     task_types = ("question_answering",)
@@ -69,7 +72,7 @@ class QuestionAnswering(base.FineTuningTask):
             self.key_metric = "f1"
             self.progress_metrics = ("exact_match", "f1")
         else:
-            # The F1 of the best threshold, which is chosen after training.
+            # The F1 with the best threshold: a threshold is chosen after training.
             self.key_metric = "best_f1"
             self.progress_metrics = ("exact", "f1", "best_f1")
         self._is_linear = settings.head == "linear"
@@ -88,7 +91,7 @@ class QuestionAnswering(base.FineTuningTask):
         return {**super().description, **thresholds}
 
     def save_assets(self, folder: Path) -> None:
-        """Writes `task.json`, and keeps the threshold of the best checkpoint."""
+        """Writes `task.json`, but keeps the best checkpoint's threshold in the file."""
         saved = {} if self._threshold_from_flag else metadata.read_task(folder)
         threshold = {k: saved[k] for k in (THRESHOLD_KEY, FITTED_ON_KEY) if k in saved}
         metadata.write(folder, self.tokenizer, {**self.description, **threshold})
@@ -116,12 +119,12 @@ class QuestionAnswering(base.FineTuningTask):
                     f"{predict.path}: question {question!r} has no answer; --do_eval "
                     f"and --fit_threshold need answers"
                 )
-            split = [Split("predict", predict)]
-            is_read = config.do_eval or config.do_predict
-            if is_read and config.do_train and question is None:
-                splits["dev"] = split
-            if config.do_predict or (is_read and not config.do_train):
-                splits["test"] = split
+            predict_splits = [Split("predict", predict)]
+            is_used = config.do_eval or config.do_predict
+            if is_used and config.do_train and question is None:
+                splits["dev"] = predict_splits
+            if config.do_predict or (is_used and not config.do_train):
+                splits["test"] = predict_splits
         return _resolve_settings(settings, saved_settings, config, version), splits
 
     def cache_key(self, split: Split) -> dict[str, Any]:
@@ -193,7 +196,8 @@ class QuestionAnswering(base.FineTuningTask):
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the sums of the losses of starts, ends and answerability.
 
-        All windows of a training batch count.
+        Every window of a training batch has weight 1. So a mean times the number of
+        windows is the sum.
         """
         weights = self.loss_weights(batch)
         if not weights:
@@ -203,32 +207,36 @@ class QuestionAnswering(base.FineTuningTask):
             logits = outputs["start_logits"], outputs["end_logits"]
             means = heads.span_loss(*logits, *targets)
         else:
-            impossible = batch["is_impossible"]
-            means = heads.conditional_span_loss(outputs, *targets, impossible)
+            is_impossible = batch["is_impossible"]
+            means = heads.conditional_span_loss(outputs, *targets, is_impossible)
         pairs = zip(weights.items(), means, strict=True)
         return {name: mean * count for (name, count), mean in pairs}
 
     def combine_losses(self, losses: Mapping[str, Any]) -> Any:
-        """Returns half of the sum; **as released**, the mean of start and end loss."""
+        """Returns half of the sum of all losses, **as released**.
+
+        With a linear head, it is the mean of the start loss and the end loss.
+        """
         return 0.5 * super().combine_losses(losses)
 
     def prediction_outputs(self, outputs, batch):
         """Returns the logits of all positions, or the beams and the null odds."""
-        names = answers.LOGITS if self._is_linear else _BEAMS
+        names = answers.LOGITS if self._is_linear else _BEAM_OUTPUTS
         return {name: outputs[name] for name in names}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
         """Returns the answers to the questions, with n-best lists."""
         candidates = answers.candidates(split.features, predictions, self.settings)
         collected = answers.collect_answers(candidates, self.settings.n_best_size)
-        collections.deque(predictions, maxlen=0)  # ends the progress of the log
+        # To read all predictions ends the progress line of the log.
+        collections.deque(predictions, maxlen=0)
         return collected
 
     def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:
-        """Scores answers as in the official script of the version.
+        """Scores answers as the official script of the SQuAD version does.
 
         **As released:** with --fit_threshold, the threshold is the best one for the
-        scored questions. Otherwise it does not depend on them.
+        scored questions. Otherwise the threshold is not fitted on them.
         """
         if split.examples.first_question_without_answer is not None:
             return {}
@@ -246,7 +254,7 @@ class QuestionAnswering(base.FineTuningTask):
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder, metrics):
-        """Stores the threshold of the checkpoint, so that a resumed run has it."""
+        """Stores the best threshold of the checkpoint for a resumed run."""
         if not self._threshold_from_flag and self._best_threshold is not None:
             self._store(
                 folder, self._best_threshold, self.evaluation_splits[0].examples
@@ -254,6 +262,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold."""
+        # A threshold of a flag is not fitted, so that it has no dataset.
         threshold, dataset = self.threshold if self._threshold_from_flag else None, None
         for split in splits.get("test", ()):
             answered = run.answer(split)
@@ -283,7 +292,11 @@ class QuestionAnswering(base.FineTuningTask):
         return scores.search_threshold(dataset, answered.texts, answered.null_odds)
 
     def _choose_threshold(self, dataset: Dataset, answered: Answers) -> float | None:
-        """Returns a threshold that is not fitted on these questions, unless by flag."""
+        """Returns the threshold with which a dataset is scored.
+
+        It is not fitted on the questions of the dataset, except with --fit_threshold.
+        None in SQuAD 1.1.
+        """
         if self.threshold is None:
             return None
         if self.settings.fit_threshold:
@@ -293,12 +306,13 @@ class QuestionAnswering(base.FineTuningTask):
         return self.threshold
 
     def _store(self, folder: Path, threshold: float, dataset: Dataset | None) -> None:
-        """Stores a threshold in the `task.json` of a folder, if it has one.
+        """Stores a threshold in the `task.json` of a folder, if there is such a file.
 
         Args:
-            folder: the run's folder.
+            folder: the folder of a model.
             threshold: the new threshold.
-            dataset: the questions that it is fitted on; None for a flag's value.
+            dataset: the questions on which the threshold is fitted; None for the value
+                of a flag.
         """
         if task := metadata.read_task(folder):
             fitted_on = dataset and hash_ids(dataset)
@@ -321,7 +335,7 @@ def _resolve_settings(
         settings: the flags.
         saved: the settings in the model's folder, or None.
         config: the run's settings.
-        version: the version of the files; None without files.
+        version: the SQuAD version of the files; None if no file was read.
     """
     version = version or (saved and saved.version) or "1.1"
     threshold, fitted_on = settings.null_score_diff_threshold, None
@@ -348,13 +362,14 @@ def _resolve_settings(
 
 
 def hash_ids(dataset: Dataset) -> str:
-    """Returns a hash of the ids of questions, hexadecimal SHA-256."""
+    """Returns the SHA-256 of the ids of all questions, in hexadecimal digits."""
     ids = "\n".join(sorted(question.id for question in dataset.questions))
+    # An id of JSON can have half of a surrogate pair, which UTF-8 cannot hold.
     return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
 
 def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
-    """Returns the questions that have an answer.
+    """Returns a dataset of only the questions that the model answered.
 
     Raises:
         InputError: no question was answered.

@@ -10,7 +10,7 @@ at which its entities begin and end:
 
 If all labels are O, B-TYPE and I-TYPE, they mark entities (IOB2). Otherwise each label
 is a class of words, such as a part of speech. Other notations of entities are converted
-to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; and only TYPE and O.
+to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; and TYPE without a mark, beside O.
 """
 
 import itertools
@@ -28,11 +28,14 @@ OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
 _DOCUMENT = "-DOCSTART-"
 # Ids of CoNLL-U for multiword tokens (1-2) and for empty nodes (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
-_CONLL_U = 10
+_CONLL_U_COLUMNS = 10
+# A mark of the place in an entity, before or after the type. The marks in
+# `_FIRST_PARTS` are those of the first word of an entity, which may be its only word.
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_PARTS = "BSUW"
-# Keys of the spans of a text, and keys of a span.
-_SPANS = ("label", "labels", "entities", "spans")
+# Possible keys of the list of spans in a row.
+_SPAN_LIST_KEYS = ("label", "labels", "entities", "spans")
+# Possible keys of the begin, the end and the type in a span.
 _SPAN = (
     ("begin", "start", "start_offset"),
     ("end", "end_offset"),
@@ -40,8 +43,8 @@ _SPAN = (
 )
 
 
-# The line numbers of a sentence, and the cells of all its lines in one list. Separate
-# lists would make the garbage collector take half of the time.
+# The line numbers of a sentence, and the cells of all its lines in one list. With
+# a list for each line, the garbage collector would take half of the time.
 _Rows = tuple[list[int], list[str]]
 
 
@@ -50,8 +53,8 @@ class Sentence(NamedTuple):
 
     Attributes:
         words: one or more words.
-        labels: a label for each word; None if they are unknown.
-        lines: the line number of each word, from 1; in JSON the row.
+        labels: a label for each word; None if the labels are unknown.
+        lines: the line number of each word, from 1; for a JSON list "row" and a number.
     """
 
     words: tuple[str, ...]
@@ -81,12 +84,12 @@ def read_file(
         token_column: number of the column from 1, by default the first column; in JSON
             the key, by default "tokens".
         encoding: used if a file has no byte order mark.
-        log: logs a line if the labels are converted.
+        log: logs a line if labels are converted, or if spans cut words of JSON.
 
     Raises:
         InputError: the file cannot be read or has no sentence; lines have different
-            numbers of columns; the JSON has another form; the first column numbers the
-            tokens, and no column is named; or the labels do not fit the scheme.
+            numbers of columns; a row of JSON has another form; the first column numbers
+            the tokens, and `token_column` is missing; or labels do not fit the scheme.
     """
     text = files.read_text(path, encoding)
     if files.suffix(path) in (".json", ".jsonl"):
@@ -98,12 +101,13 @@ def read_file(
     if tag_scheme == "words":
         return sentences
     labels = {label for each in sentences for label in set(each.labels or ())}
-    if iob := _convert_notation(labels):
+    if iob_labels := _convert_notation(labels):
         log(
-            f"{path}: labels {', '.join(map(repr, sorted(iob)))} mark entities and "
-            f"become those of IOB2; with --tag_scheme=words each stands for itself"
+            f"{path}: labels {', '.join(map(repr, sorted(iob_labels)))} mark entities "
+            f"and become those of IOB2; with --tag_scheme=words each stands for itself"
         )
-        if not any(label.startswith(BEGIN) for label in iob.values()):
+        # Labels of only TYPE and O become I-TYPE and O.
+        if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
         entity_label = next(filter(_is_marked, sorted(labels)), None)
@@ -115,7 +119,7 @@ def read_file(
                     f"{path}:{line}: label {label!r} and label {entity_label!r}: use "
                     f"only O, B-... and I-... (IOB2), or no labels with B- and I-"
                 )
-    return [_to_iob2(path, each, tag_scheme, iob) for each in sentences]
+    return [_to_iob2(path, each, tag_scheme, iob_labels) for each in sentences]
 
 
 def _read_columns(
@@ -123,13 +127,14 @@ def _read_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    usual = _usual_line(path, lines)
+    usual = _find_usual_line(path, lines)
     width = len(_split_cells(usual))
-    token = _column_index(path, "token_column", token_column or "1", width) or 0
+    # Only the type needs "or 0": each line has a first column.
+    token = _find_column(path, "token_column", token_column or "1", width) or 0
     sentences = _read_rows(path, lines, usual, token)
     if width > 1:
         _check_first_column(path, sentences, width, token_column, label_column)
-    label = _column_index(path, "label_column", label_column, width, token)
+    label = _find_column(path, "label_column", label_column, width, token)
     return [
         Sentence(
             tuple(cells[token::width]),
@@ -141,11 +146,11 @@ def _read_columns(
     ]
 
 
-def _usual_line(path: Any, lines: Sequence[str]) -> str:
-    """Returns the first line that is not a comment; the others must resemble it."""
+def _find_usual_line(path: Any, lines: Sequence[str]) -> str:
+    """Returns the first row; all other rows must have the same columns."""
     rows = (line for line in lines if _split_cells(line)[0] != _DOCUMENT)
     usual = first = next(rows, "")
-    if first.startswith("#"):  # a comment, unless all lines begin with it
+    if first.startswith("#"):  # a comment, unless all lines begin with #
         usual = next((line for line in rows if line[0] != "#"), first)
     is_csv = files.suffix(path) == ".csv" and "," in usual
     if is_csv and len(_split_cells(usual)) == 1:
@@ -157,7 +162,14 @@ def _usual_line(path: Any, lines: Sequence[str]) -> str:
 
 
 def _read_rows(path: Any, lines: Sequence[str], usual: str, token: int) -> list[_Rows]:
-    """Divides lines into sentences, and checks their columns."""
+    """Divides lines into sentences, and checks their columns.
+
+    Args:
+        path: the file, for messages.
+        lines: the lines of the file.
+        usual: a row with the columns that all rows must have.
+        token: index of the column of the tokens.
+    """
     width, has_tabs = len(_split_cells(usual)), "\t" in usual
     sentences: list[_Rows] = [([], [])]
     for number, line in enumerate(lines, 1):
@@ -165,7 +177,8 @@ def _read_rows(path: Any, lines: Sequence[str], usual: str, token: int) -> list[
         if cells[0] == _DOCUMENT:
             sentences.append(([], []))
             continue
-        # A comment precedes a sentence and does not look like a row.
+        # A comment precedes a sentence, and does not look like a row whose token
+        # begins with #.
         if (
             line[0] == "#"
             and not sentences[-1][0]
@@ -193,19 +206,19 @@ def _check_first_column(
 
     If the column numbers the tokens, rows of CoNLL-U that are not tokens are removed.
     """
-    firsts = [cells[::width] for _, cells in sentences]
-    if token_column != "1" and _are_numbered(firsts):
-        if token_column is None or (width == _CONLL_U and label_column is None):
+    first_columns = [cells[::width] for _, cells in sentences]
+    if token_column != "1" and _are_numbered(first_columns):
+        if token_column is None or (width == _CONLL_U_COLUMNS and label_column is None):
             raise InputError(
                 f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
-        for ids, (numbers, cells) in zip(firsts, sentences, strict=True):
+        for ids, (numbers, cells) in zip(first_columns, sentences, strict=True):
             for row in reversed(range(len(ids))):
                 if _NO_TOKEN.fullmatch(ids[row]):
                     del numbers[row], cells[row * width : (row + 1) * width]
-    all_cells = itertools.chain.from_iterable(firsts)
-    if token_column is None and sentences and has_entities(all_cells):
+    first_cells = itertools.chain.from_iterable(first_columns)
+    if token_column is None and sentences and has_entities(first_cells):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
@@ -213,7 +226,7 @@ def _check_first_column(
 
 
 def _split_cells(line: str) -> list[str]:
-    """Returns the cells of a line; a blank line separates, as -DOCSTART- does."""
+    """Returns the cells of a line; those of a -DOCSTART- line for a blank line."""
     if not line or line.isspace():
         return [_DOCUMENT]
     if "\t" in line:
@@ -223,10 +236,15 @@ def _split_cells(line: str) -> list[str]:
 
 
 def _are_numbered(columns: Iterable[list[str]]) -> bool:
-    """Whether the first column numbers the tokens of each sentence or of the file."""
+    """Whether the first column numbers the tokens of each sentence or of the file.
+
+    Args:
+        columns: the cells of the first column in each sentence.
+    """
     last = 0
     for cells in columns:
         ids = [cell for cell in cells if not _NO_TOKEN.fullmatch(cell)]
+        # A sentence begins with 0 or 1, or continues the numbers of the last one.
         for begin in (0, 1, last + 1):
             if ids == [str(begin + i) for i in range(len(ids))]:
                 last = begin + len(ids) - 1
@@ -236,14 +254,25 @@ def _are_numbered(columns: Iterable[list[str]]) -> bool:
     return last > 0
 
 
-def _column_index(
+def _find_column(
     path: Any, flag: str, column: str | None, width: int, token: int | None = None
 ) -> int | None:
-    """Returns the index of a column, from 0; None if there is no such column."""
-    others = [index for index in range(width) if index != token]
-    if column is None or not others:
-        return others[-1] if others else None
-    if not column.isdecimal() or int(column) - 1 not in others:
+    """Returns the index of a column, from 0.
+
+    Args:
+        path: the file, for messages.
+        flag: the flag that names the column.
+        column: the value of the flag; None for the last column.
+        width: number of columns.
+        token: index of the column of tokens, which cannot be meant; None if it can.
+
+    Returns:
+        The index; None if the tokens are the only column.
+    """
+    indices = [index for index in range(width) if index != token]
+    if column is None or not indices:
+        return indices[-1] if indices else None
+    if not column.isdecimal() or int(column) - 1 not in indices:
         raise InputError(
             f"--{flag}={column}: {path} has {width} columns; expected the number of "
             f"one, from 1 on{'' if token is None else ', but not that of the token'}"
@@ -271,7 +300,7 @@ def _read_json(
             )
         words = row.get(token_column or ("tokens" if "tokens" in row else "text"))
         if isinstance(words, str):
-            names = (label_column,) if label_column else _SPANS
+            names = (label_column,) if label_column else _SPAN_LIST_KEYS
             spans = next((row[name] for name in names if name in row), None)
             words, labels, is_cut = _parse_spans(location, words, spans)
             if is_cut:
@@ -292,7 +321,7 @@ def _read_json(
 
 
 def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
-    """Checks that words and labels are lists of texts of the same length."""
+    """Checks that words and labels are lists of texts, and equally long."""
     if not _are_words(words) or any(re.search(r"[\t\r\n]", word) for word in words):
         raise InputError(
             f"{location}: tokens is {errors.quote(words)}; expected a list of words "
@@ -306,6 +335,7 @@ def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
 
 
 def _are_words(value: Any) -> bool:
+    """Whether a value is a list of one or more texts that are not empty."""
     is_list = isinstance(value, list) and bool(value)
     return is_list and all(isinstance(text, str) and text for text in value)
 
@@ -315,7 +345,12 @@ def _parse_spans(
 ) -> tuple[list[str], list[str] | None, bool]:
     """Returns words, labels, and whether a span begins or ends within a word.
 
-    Such a word is divided at the edge of the span.
+    Such a word is divided where the span begins or ends.
+
+    Args:
+        location: the row, for messages.
+        text: the text.
+        value: the list of spans; None if they are unknown, as then are the labels.
     """
     if not isinstance(value, list | None):
         raise InputError(f"{location}: {errors.quote(value)}; expected spans")
@@ -324,39 +359,40 @@ def _parse_spans(
         if after[0] < before[1]:
             raise InputError(f"{location}: spans {before} and {after} overlap")
     edges = {edge for begin, end, _ in spans for edge in (begin, end)}
-    bounds = split_words(text)
+    word_spans = split_words(text)
     parts = [
         part
-        for begin, end in bounds
+        for begin, end in word_spans
         for part in itertools.pairwise(
             [begin, *sorted(edge for edge in edges if begin < edge < end), end]
         )
     ]
-    labels, used = [], set()
+    labels, begun_spans = [], set()
     for begin, end in parts:
         span = next((s for s in spans if s[0] <= begin and end <= s[1]), None)
         if span is None:
             labels.append(OUTSIDE)
             continue
-        labels.append((INSIDE if span in used else BEGIN) + span[2])
-        used.add(span)
-    if not parts or len(used) < len(spans):
+        labels.append((INSIDE if span in begun_spans else BEGIN) + span[2])
+        begun_spans.add(span)
+    if not parts or len(begun_spans) < len(spans):
         raise InputError(f"{location}: no word in the text, or in one of its spans")
     words = [text[begin:end] for begin, end in parts]
-    return words, None if value is None else labels, len(parts) > len(bounds)
+    return words, None if value is None else labels, len(parts) > len(word_spans)
 
 
 def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
     """Returns a span: its first character, the end (exclusive), and its type."""
-    values, part = span, None
+    values, span_text = span, None
     if isinstance(span, dict):
-        values = [next((span[n] for n in names if n in span), None) for names in _SPAN]
-        part = span.get("text")
+        values = [next((span[k] for k in keys if k in span), None) for keys in _SPAN]
+        span_text = span.get("text")
     if isinstance(values, list) and len(values) == 3:
         begin, end, kind = values
+        # Label Studio writes the type as a list.
         kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
         fits = type(begin) is type(end) is int and 0 <= begin < end <= len(text)
-        fits = fits and part in (None, text[begin:end])
+        fits = fits and span_text in (None, text[begin:end])
         if fits and kind and isinstance(kind, str):
             return begin, end, kind
     raise InputError(
@@ -366,7 +402,7 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
 
 
 def iter_labels(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]]:
-    """Yields each label with its line."""
+    """Yields each label with its line; nothing for a sentence without labels."""
     for sentence in sentences:
         yield from zip(sentence.labels or (), sentence.lines, strict=False)
 
@@ -377,63 +413,75 @@ def has_entities(labels: Iterable[str]) -> bool:
 
 
 def _is_marked(label: str) -> bool:
+    """Whether a label begins with B- or I-."""
     return label[:2] in (BEGIN, INSIDE)
 
 
 def _convert_notation(labels: set[str]) -> dict[str, str]:
-    """Returns the IOB label of each label, if they mark entities in other notations."""
+    """Returns the IOB label for each label in another notation of entities.
+
+    The dict is empty if the labels are in IOB, or do not mark entities.
+    """
     kinds = labels - {OUTSIDE}
     if OUTSIDE not in labels or all(map(_is_marked, kinds)):
         return {}
-    marks = [mark for mark in map(_NOTATION.fullmatch, kinds) if mark]
+    matches = [match for match in map(_NOTATION.fullmatch, kinds) if match]
     prefixes = [
-        BEGIN if (mark[1] or mark[4]) in _FIRST_PARTS else INSIDE for mark in marks
+        BEGIN if (match[1] or match[4]) in _FIRST_PARTS else INSIDE for match in matches
     ]
-    if len(marks) == len(kinds) and BEGIN in prefixes:
-        pairs = zip(marks, prefixes, strict=True)
-        return {mark[0]: prefix + (mark[2] or mark[3]) for mark, prefix in pairs}
+    if len(matches) == len(kinds) and BEGIN in prefixes:
+        pairs = zip(matches, prefixes, strict=True)
+        return {match[0]: prefix + (match[2] or match[3]) for match, prefix in pairs}
     # Labels of one character are parts of speech, and O may be one of them.
     are_types = not any(map(_is_marked, kinds)) and min(map(len, kinds)) > 1
     return {kind: INSIDE + kind for kind in kinds} if are_types else {}
 
 
 def _to_iob2(
-    path: Any, sentence: Sentence, tag_scheme: str, iob: dict[str, str]
+    path: Any, sentence: Sentence, tag_scheme: str, iob_labels: dict[str, str]
 ) -> Sentence:
-    """Returns a sentence in which each entity begins with B-."""
+    """Returns a sentence in which each entity begins with B-.
+
+    Args:
+        path: the file, for messages.
+        sentence: the sentence.
+        tag_scheme: "iob1" or "iob2".
+        iob_labels: the result of `_convert_notation`.
+    """
     if sentence.labels is None or set(sentence.labels) == {OUTSIDE}:
         return sentence
-    marks = [iob.get(label, label) for label in sentence.labels]
-    labels: list[str] = []
-    for before, label, line in zip(("", *marks), marks, sentence.lines, strict=False):
+    labels = [iob_labels.get(label, label) for label in sentence.labels]
+    iob2_labels: list[str] = []
+    for last, label, line in zip(("", *labels), labels, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
                 f"{path}:{line}: label {label!r}: needs the type of an entity, as in "
                 f"'{label}PER'"
             )
-        if label.startswith(INSIDE) and before[2:] != label[2:]:
+        if label.startswith(INSIDE) and last[2:] != label[2:]:
             begin = BEGIN + label[2:]
             if tag_scheme == "iob2":
-                position = f"after {before!r}" if before else "at the beginning"
+                position = f"after {last!r}" if last else "at the beginning"
                 raise InputError(
                     f"{path}:{line}: label {label!r} {position}; expected {begin!r} "
                     f"(IOB2), or --tag_scheme=iob1"
                 )
             label = begin
-        labels.append(label)
-    return sentence._replace(labels=tuple(labels))
+        iob2_labels.append(label)
+    return sentence._replace(labels=tuple(iob2_labels))
 
 
 def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
-    """Returns the labels of a model for these sentences, O first.
+    """Returns the labels that a model for these sentences needs, in sorted order.
 
-    Each type of entity has both labels, even if the sentences have only one of them.
+    If labels mark entities, O is first. Each type of entity has a label with B- and one
+    with I-, even if the sentences have only one of them.
     """
     labels = sorted({label for label, _ in iter_labels(sentences)})
     if not has_entities(labels):
         return tuple(labels)
     types = sorted({label[2:] for label in labels if label != OUTSIDE})
-    return (OUTSIDE, *(p + name for name in types for p in (BEGIN, INSIDE)))
+    return (OUTSIDE, *(mark + name for name in types for mark in (BEGIN, INSIDE)))
 
 
 def check_labels(
