@@ -158,6 +158,7 @@ class TextTask:
         label = Column(self.label, may_be_empty=self.label_separator is not None)
         row_numbers = itertools.count()
 
+        # The values are in the order of the columns that `tables.read` gets below.
         def make(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
             cells = [_require_text(value) for value in values[: len(texts)]]
@@ -201,8 +202,9 @@ class TextTask:
             outputs: probabilities, float [n, K]; numbers of a regression, float [n, 1].
 
         Returns:
-            Class numbers, int32 [n]; 0 and 1 with several labels per example, int32
-            [n, K]; numbers within the bounds for a regression, float32 [n].
+            Class numbers, int32 [n]. With several labels per example: 1 for predicted
+            labels and 0 for others, int32 [n, K]. For a regression: numbers within the
+            bounds, float32 [n].
         """
         outputs = np.asarray(outputs)
         if self.labels is None:
@@ -268,8 +270,8 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """Returns the labels in a cell, without surrounding white space.
 
     Args:
-        value: a JSON list; or a text: a list in JSON or Python, an object with one list
-            as from Label Studio, or labels with separators.
+        value: the items of a JSON list; or a text: a list in JSON or Python, an object
+            with one list as from Label Studio, or labels with separators.
         separator: the separator of several labels; None for a single label.
 
     Raises:
@@ -288,6 +290,7 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
 
 
 def _parse_list(cell: str) -> list[Any]:
+    """Returns the labels of a list in JSON or Python, or raises RowError."""
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
@@ -309,6 +312,7 @@ def _remove_spaces_and_quotes(text: str) -> str:
 
 
 def _require_text(value: Value) -> str:
+    """Returns a value that is a text; raises RowError for a list."""
     if not isinstance(value, str):
         raise RowError(f"a list {list(value or ())}; expected one text or number")
     return value

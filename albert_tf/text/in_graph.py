@@ -238,12 +238,14 @@ class _SentencePiece(tf.Module):
             Two int32 [P], in characters of the normalised texts.
         """
         count = tf.strings.length(pieces, "UTF8_CHAR")
+        # `unmarked` lacks the marks at the begin, and `bare` also those at the end.
         unmarked = tf.strings.regex_replace(pieces, f"^{WORD_MARK}+", "")
         marks = count - tf.strings.length(unmarked, "UTF8_CHAR")
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
         length = tf.strings.length(bare, "UTF8_CHAR")
         # All bytes of a character have the span of the character. Its first byte counts
-        # as one character, and its other bytes begin one character before their sum.
+        # as one character. Its other bytes count 0, and begin one character before the
+        # sum of all counts before them.
         lead = tf.gather(self._leads, ids)
         is_byte = lead >= 0
         count, length = tf.where(is_byte, lead, count), tf.where(is_byte, 1, length)
@@ -267,6 +269,7 @@ class _WordPiece(tf.Module):
         )
         self._model = tf_text.FastWordpieceTokenizer(
             vocab=list(tokenizer.pieces),
+            # A character has at most 4 bytes.
             max_bytes_per_word=4 * tokenization.MAX_WORD_CHARS,
             token_out_type=tf.int32,
             no_pretokenization=True,
@@ -363,12 +366,12 @@ class _Ranges:
         self._values = np.array([values[i] for i in changes], np.int32)
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Returns int32 [N] for int32 [N]."""
+        """Returns the value of each code point, int32 [N]."""
         index = tf.searchsorted(self._starts, codes, side="right") - 1
         return tf.gather(self._values, index)
 
 
-# The pass over all characters takes half a second.
+# It is cached, because the pass over all characters takes half a second.
 @functools.cache
 def _tabulate(function: Callable[[str], str]) -> _Replacement:
     """Returns a function of characters as a replacement of code points."""
@@ -404,7 +407,7 @@ def _lower_case(last_stage: Callable[[str], str]) -> Callable:
     word. Characters such as apostrophes are ignored in the search for that end.
 
     Args:
-        last_stage: a function of a lower-case character.
+        last_stage: a function of one character, applied after lower-casing.
     """
     table = CharacterMap(last_stage)
     replace = _tabulate(lambda c: c.lower().translate(table))
@@ -464,6 +467,7 @@ def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
+    """Computes `str.isspace` of each character, bool [N]."""
     # The last item is above all characters, so that each search finds an item.
     spaces = np.array([*_SPACES, np.iinfo(np.int32).max], np.int32)
     return tf.gather(spaces, tf.searchsorted(spaces, codes)) == codes
@@ -477,7 +481,7 @@ def _attach_deleted(
     Args:
         codes: int32 [B, None], the characters of the texts, each of which ends in a
             space.
-        ids: int32 [B, None], the pieces.
+        ids: int32 [B, None], the ids of the N pieces.
         begins: int32 [N], the first character of each piece as an index into the values
             of `codes`; -1 for a piece without text.
         ends: int32 [N], the character after each piece; -1 for a piece without text.
@@ -499,8 +503,8 @@ def _attach_deleted(
     # A piece extends to the first character of its word, or to the piece before it.
     start = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
     begin = tf.minimum(begin, tf.maximum(start, end_before[:-1]))
-    # A piece without text is at the beginning of the next piece with text.
-    # `rank` is the number of pieces with text before each piece.
+    # A piece without text is at the beginning of the next piece with text. `rank` is
+    # the number of pieces with text before each piece.
     rank = tf.cumsum(tf.cast(has_text, tf.int32), exclusive=True)
     # The last character of the text of each piece: the final space.
     last = tf.gather(tf.cast(codes.row_limits(), tf.int32) - 1, ids.value_rowids())

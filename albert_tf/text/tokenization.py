@@ -197,7 +197,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Returns the cleaned text, which is the input of the vocabulary."""
+        """Returns the cleaned text, which is then cut into pieces."""
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text; an unknown word of WordPiece is [UNK]."""
@@ -356,9 +356,9 @@ class SentencePieceTokenizer(Tokenizer):
     encoded separately, and the comma becomes a piece ("▁1997," -> "▁1997", ",").
 
     **As released:** the text before the comma is encoded as a new word, so a piece from
-    the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The release also
-    splits runs of unknown characters. Here only pieces of the vocabulary are split; the
-    results differ only for a vocabulary without a comma.
+    the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The
+    released code also splits runs of unknown characters. Here only pieces of the
+    vocabulary are split; the ids differ only for a vocabulary without a comma.
 
     Attributes:
         comma_pieces: the parts of each piece that the digit-comma rule splits.
@@ -675,8 +675,9 @@ def load(
 
 # The tag of a field at the end of the model, which SentencePiece and tensorflow_text
 # ignore. The field's number is reserved for extensions: arXiv 1909.11942, the paper.
-_CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2 in 7 bits each
-_CLEANING = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
+_CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2, in 7 bits per byte
+# The tag, one byte with the length, and a JSON object.
+_CLEANING_FIELD = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
 
 
 def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
@@ -694,7 +695,7 @@ def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes
 
 def read_cleaning(model: bytes) -> dict[str, bool]:
     """Returns the settings that `add_cleaning` stored, or an empty dict."""
-    payloads = _CLEANING.findall(model)
+    payloads = _CLEANING_FIELD.findall(model)
     stored = json.loads(payloads[-1]) if payloads else {}
     return {key: bool(value) for key, value in stored.items()}
 
@@ -703,7 +704,8 @@ def read_cleaning(model: bytes) -> dict[str, bool]:
 # "<" begins a word.
 _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
 _MAX_CACHED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
-# First words of the Unicode names of letters in scripts written without spaces.
+# First words of the Unicode names of letters in scripts written without spaces. "NEW"
+# is the first word of "NEW TAI LUE".
 _SPACELESS_SCRIPTS = (
     *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
     *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
@@ -763,7 +765,7 @@ def _is_space(text: str) -> np.ndarray:
 
 
 def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
-    """Returns spans with deleted characters of their words, and of pieces without text.
+    """Extends spans over deleted characters, and gives a span to pieces without text.
 
     Args:
         text: the text.

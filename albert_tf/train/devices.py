@@ -168,7 +168,7 @@ def _connect_workers() -> tf.distribute.Strategy:
 def _find_slurm_workers() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
-    Without GPUs, TensorFlow's resolver fails when it divides them. Then it gets any
+    Without GPUs, TensorFlow's resolver fails when it counts them. Then it gets any
     number of GPUs, and only finds the addresses of the workers.
     """
     resolvers = tf.distribute.cluster_resolver

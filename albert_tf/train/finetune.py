@@ -97,6 +97,7 @@ def run(job: Job) -> dict[str, float]:
             run_file.check(job.log)
         task, splits = prepare_task(job)
         outcome = seeds.run(task, config, strategy, job.stream, run_file)
+        # `best` has the step and the metrics; it is empty without an evaluation.
         trainer, best, results = outcome.trainer, outcome.best, {**outcome.metrics}
         if best:
             key = task.key_metric
@@ -140,12 +141,12 @@ def prepare_task(
     settings, splits = family.read_examples(
         job.settings, shared or saved, config, job.log
     )
-    opened = open_folder(config, job.model)
-    settings = settings.with_defaults(saved, opened.config.max_position_embeddings)
+    folder = open_folder(config, job.model)
+    settings = settings.with_defaults(saved, folder.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of
     if multiple is None:
         multiple = pad_multiple(job.strategy, config.xla)
-    task = family(settings, opened.config, opened.tokenizer, multiple)
+    task = family(settings, folder.config, folder.tokenizer, multiple)
     keys = ("kind", *family.head_keys)
     _check_head(config, task.description, keys, family.output_dir_keys)
     # A split with several uses, such as "dev" and "test", is encoded once.
@@ -179,7 +180,7 @@ def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
     """Opens the folder of the weights, and changes its configuration by `model`."""
-    opened = ModelFolder(
+    model_folder = ModelFolder(
         config.initial_weights,
         output_dir=config.output_dir,
         checkpoint=config.checkpoint,
@@ -192,8 +193,8 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
         "recompute": model.recompute,
     }
     changes = {name: value for name, value in flags.items() if value is not None}
-    opened.config = dataclasses.replace(opened.config, **changes)
-    return opened
+    model_folder.config = dataclasses.replace(model_folder.config, **changes)
+    return model_folder
 
 
 def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
@@ -222,8 +223,8 @@ def _check_export(config: FineTuningSettings) -> None:
         return
     run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
     # The path of the export relative to the run's folder; "" if it is not inside.
-    inner = str(export.relative_to(run)) if export.is_relative_to(run) else ""
-    if run.is_relative_to(export) or re.match(r"(run-\d+|summaries)(/|$)", inner):
+    path_in_run = str(export.relative_to(run)) if export.is_relative_to(run) else ""
+    if run.is_relative_to(export) or re.match(r"(run-\d+|summaries)(/|$)", path_in_run):
         raise InputError(
             f"--export_dir={config.export_dir}: the run writes its own files there "
             f"(--output_dir={config.output_dir}); use another folder"
@@ -298,11 +299,12 @@ def _saved_settings(
 
     For a Hugging Face model, the settings have only the labels or the type of head.
     """
-    opened = ModelFolder(config.initial_weights, output_dir=config.output_dir)
-    for folder in opened.folders:
+    model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
+    for folder in model_folder.folders:
         stored = metadata.find_task(folder)
-        # The first folder is the run's. Training from another run makes a new head.
-        is_start = folder in opened.folders[1:] and metadata.is_from_run(stored)
+        # The first folder is that of the run. Training from another run makes a new
+        # head.
+        is_start = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]}, ("kind",))
         elif stored and not (config.do_train and is_start):

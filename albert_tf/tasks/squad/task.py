@@ -121,6 +121,7 @@ class QuestionAnswering(base.FineTuningTask):
                 )
             predict_splits = [Split("predict", predict)]
             is_used = config.do_eval or config.do_predict
+            # Questions without answers cannot find the best checkpoint.
             if is_used and config.do_train and question is None:
                 splits["dev"] = predict_splits
             if config.do_predict or (is_used and not config.do_train):

@@ -29,10 +29,10 @@ _DOCUMENT = "-DOCSTART-"
 # Ids of CoNLL-U for multiword tokens (1-2) and for empty nodes (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U_COLUMNS = 10
-# A mark of the place in an entity, before or after the type. The marks in
-# `_FIRST_PARTS` are those of the first word of an entity, which may be its only word.
+# A label with a mark of the word's place in an entity, before or after the type. The
+# marks in `_FIRST_MARKS` are those of the first word, which may be the only word.
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
-_FIRST_PARTS = "BSUW"
+_FIRST_MARKS = "BSUW"
 # Possible keys of the list of spans in a row.
 _SPAN_LIST_KEYS = ("label", "labels", "entities", "spans")
 # Possible keys of the begin, the end and the type in a span.
@@ -106,7 +106,7 @@ def read_file(
             f"{path}: labels {', '.join(map(repr, sorted(iob_labels)))} mark entities "
             f"and become those of IOB2; with --tag_scheme=words each stands for itself"
         )
-        # Labels of only TYPE and O become I-TYPE and O.
+        # Labels of only TYPE and O became I-TYPE and O, which need B- at the begin.
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
@@ -130,15 +130,15 @@ def _read_columns(
     usual = _find_usual_line(path, lines)
     width = len(_split_cells(usual))
     # Only the type needs "or 0": each line has a first column.
-    token = _find_column(path, "token_column", token_column or "1", width) or 0
-    sentences = _read_rows(path, lines, usual, token)
+    token_index = _find_column(path, "token_column", token_column or "1", width) or 0
+    sentences = _read_rows(path, lines, usual, token_index)
     if width > 1:
         _check_first_column(path, sentences, width, token_column, label_column)
-    label = _find_column(path, "label_column", label_column, width, token)
+    label_index = _find_column(path, "label_column", label_column, width, token_index)
     return [
         Sentence(
-            tuple(cells[token::width]),
-            None if label is None else tuple(cells[label::width]),
+            tuple(cells[token_index::width]),
+            None if label_index is None else tuple(cells[label_index::width]),
             tuple(numbers),
         )
         for numbers, cells in sentences
@@ -251,7 +251,7 @@ def _are_numbered(columns: Iterable[list[str]]) -> bool:
                 break
         else:
             return False
-    return last > 0
+    return last > 0  # if all ids are 0, they are words
 
 
 def _find_column(
@@ -422,19 +422,19 @@ def _convert_notation(labels: set[str]) -> dict[str, str]:
 
     The dict is empty if the labels are in IOB, or do not mark entities.
     """
-    kinds = labels - {OUTSIDE}
-    if OUTSIDE not in labels or all(map(_is_marked, kinds)):
+    others = labels - {OUTSIDE}
+    if OUTSIDE not in labels or all(map(_is_marked, others)):
         return {}
-    matches = [match for match in map(_NOTATION.fullmatch, kinds) if match]
+    matches = [match for match in map(_NOTATION.fullmatch, others) if match]
     prefixes = [
-        BEGIN if (match[1] or match[4]) in _FIRST_PARTS else INSIDE for match in matches
+        BEGIN if (match[1] or match[4]) in _FIRST_MARKS else INSIDE for match in matches
     ]
-    if len(matches) == len(kinds) and BEGIN in prefixes:
+    if len(matches) == len(others) and BEGIN in prefixes:
         pairs = zip(matches, prefixes, strict=True)
         return {match[0]: prefix + (match[2] or match[3]) for match, prefix in pairs}
     # Labels of one character are parts of speech, and O may be one of them.
-    are_types = not any(map(_is_marked, kinds)) and min(map(len, kinds)) > 1
-    return {kind: INSIDE + kind for kind in kinds} if are_types else {}
+    are_types = not any(map(_is_marked, others)) and min(map(len, others)) > 1
+    return {name: INSIDE + name for name in others} if are_types else {}
 
 
 def _to_iob2(
