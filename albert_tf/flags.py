@@ -193,10 +193,10 @@ def define(settings: type) -> None:
             with `| None`. Only fields made with `field` become flags.
     """
     _defined.append(settings)
-    hints = typing.get_type_hints(settings)
+    annotations = typing.get_type_hints(settings)
     for item in fields(settings):
         default = None if _is_required(item) else item.default  # `read` refuses None
-        _define_one(item.name, hints[item.name], default, item.metadata["help"])
+        _define_one(item.name, annotations[item.name], default, item.metadata["help"])
         if "alias" in item.metadata:
             flags.DEFINE_alias(
                 item.metadata["alias"], item.name, flag_values=flags.FLAGS

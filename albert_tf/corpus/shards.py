@@ -340,7 +340,7 @@ def merge(
                 shuffle = rng.permutation(len(window)).tolist()
                 writer.write_framed([window[i] for i in shuffle])
                 window, size = [], 0
-        writer.finish()
+        writer.close()
     files.write_json(path, {})
 
 

@@ -122,7 +122,7 @@ class Writer:
         data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Writes the end of a compressed file; must be the last call."""
         if self._gzip:
             self._file.write(self._gzip.flush())
@@ -160,7 +160,7 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
     with atomic(path) as file:
         writer = Writer(file, compress)
         yield writer
-        writer.finish()
+        writer.close()
 
 
 def parser(

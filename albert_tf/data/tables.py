@@ -133,7 +133,7 @@ class Table(NamedTuple, Generic[Row]):
         if self.skipped:
             count, rows = len(self.skipped), len(self.rows) + len(self.skipped)
             notes.append(f"{path}: {count:,} of {rows:,} rows are broken and skipped:")
-            notes += [f"  {reason}" for reason in self.skipped[:_MAX_REASONS]]
+            notes += [f"  {error}" for error in self.skipped[:_MAX_REASONS]]
             if count > _MAX_REASONS:
                 notes.append(f"  and {count - _MAX_REASONS:,} more")
         return notes

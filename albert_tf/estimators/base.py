@@ -192,7 +192,7 @@ def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
     Raises:
         InputError: a value has another type than its field.
     """
-    hints, converted = typing.get_type_hints(settings_class), {}
+    annotations, converted = typing.get_type_hints(settings_class), {}
     for field in dataclasses.fields(settings_class):
         if field.name not in values:
             continue
@@ -200,12 +200,15 @@ def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
         # Bring a dict, and one text for a list, into the form of the flags.
         if isinstance(value, dict):
             value = [f"{key}={item}" for key, item in value.items()]
-        elif isinstance(value, str) and typing.get_origin(hints[field.name]) is tuple:
+        elif (
+            isinstance(value, str)
+            and typing.get_origin(annotations[field.name]) is tuple
+        ):
             value = [value]
-        if value is not None and not matches_type(value, hints[field.name]):
+        if value is not None and not matches_type(value, annotations[field.name]):
             raise InputError(
                 f"{field.name}={errors.quote(value)}: must be "
-                f"{type_name(hints[field.name])}"
+                f"{type_name(annotations[field.name])}"
             )
         converted[field.name] = tuple(value) if isinstance(value, list) else value
     return settings_class(**converted)

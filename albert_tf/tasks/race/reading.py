@@ -168,12 +168,14 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     for i, (text, options, answer) in enumerate(
         zip(texts, option_lists, answers, strict=True), 1
     ):
-        place = f"{location}: question {i}"
+        question_location = f"{location}: question {i}"
         if not isinstance(text, str):
-            raise InputError(f"{place}: {describe(text)}; expected a text")
-        options = _parse_options(options, place)
-        answer = _parse_answer(answer, options, place)
-        yield Question(f"{id}-{i}", article, text, options, answer, level, place)
+            raise InputError(f"{question_location}: {describe(text)}; expected a text")
+        options = _parse_options(options, question_location)
+        answer = _parse_answer(answer, options, question_location)
+        yield Question(
+            f"{id}-{i}", article, text, options, answer, level, question_location
+        )
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:

@@ -178,10 +178,13 @@ def _read(item: Any, location: str, path: str | Path) -> Iterator[tuple[str, Que
         yield get(item, "context", str, location), question
         return
     for i, paragraph in enumerate(get(item, "paragraphs", list, location)):
-        place = f"{location}.paragraphs[{i}]"
-        context = get(paragraph, "context", str, place)
-        for j, question in enumerate(get(paragraph, "qas", list, place)):
-            yield context, _parse_question(question, f"{place}.qas[{j}]", path)
+        paragraph_location = f"{location}.paragraphs[{i}]"
+        context = get(paragraph, "context", str, paragraph_location)
+        for j, question in enumerate(get(paragraph, "qas", list, paragraph_location)):
+            yield (
+                context,
+                _parse_question(question, f"{paragraph_location}.qas[{j}]", path),
+            )
 
 
 def _parse_question(value: Any, location: str, path: str | Path) -> Question:
