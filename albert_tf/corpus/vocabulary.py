@@ -140,7 +140,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
 def read_lines(
     patterns: Sequence[str], errors: str = "strict", encoding: str = "utf-8"
 ) -> Iterator[str]:
-    """Yields the lines of files, read by the same code as in the generator.
+    """Yields the lines of files, read by the same code as pretraining data.
 
     Raises:
         InputError: as `documents.find_files` and `documents.read`.

@@ -28,7 +28,7 @@ Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 # No function here branches on a tensor, so none needs AutoGraph. Converting functions
 # with AutoGraph takes longer than building the graphs.
 _without_autograph = tf.autograph.experimental.do_not_convert
-# Number of records in the shuffle buffer; the generator's files are shuffled already.
+# Number of records in the shuffle buffer; pretraining files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _PARALLEL_FILES = 16
 # Number of prefetched batches, and of parallel calls that prepare them.
@@ -36,9 +36,9 @@ _PREFETCHED = 8
 _PARALLEL_CALLS = 16
 # Number of rows in a call of `prepare`; each call has a cost.
 _ROWS_TO_PREPARE = 512
-# Training sorts the examples of this many batches by length. Evaluation sorts this many
-# examples, since their outputs wait to be put in order. Training on records also sorts
-# at most _EXAMPLES_TO_SORT, since records are parsed before they are sorted.
+# Training sorts the examples of _BATCHES_TO_SORT batches by length. Evaluation sorts
+# _EXAMPLES_TO_SORT, since their outputs wait to be put in order. Training on records
+# also sorts at most that many, since records are parsed before they are sorted.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
@@ -131,8 +131,8 @@ class Records(Source):
         files: TFRecord files, plain or all compressed with gzip.
         sizes: number of records in each file.
         spec: the features to read.
-        prepare: transforms a batch of examples, given the seed and int64 [B], the
-            position of each in the run.
+        prepare: transforms a batch of examples; also takes the seed, and the positions
+            of the examples in the run, int64 [B].
         limits: upper limits of the values of some features, see `records.parser`.
         padded: {feature that is 0 only in padding: other features of that length}. If
             it is not empty, training groups rows by the length of the first feature,
@@ -180,12 +180,12 @@ class Records(Source):
         raw_records = raw_records.concatenate(padding).enumerate()
 
         @_without_autograph
-        def add_rows(positions, batch):
+        def add_numbers(positions, batch):
             row = tf.cast(tf.where(positions < count, positions, -1), tf.int32)
             weight = tf.cast(row >= 0, tf.float32)
             return {**batch, "row": row, "example_weight": weight}
 
-        dataset = self._parse(_take_rows(raw_records, shard), seed=0).map(add_rows)
+        dataset = self._parse(_take_rows(raw_records, shard), seed=0).map(add_numbers)
         return _divide_and_prefetch(dataset, shard)
 
     def _read_epochs(self, seed: int, start: int) -> tf.data.Dataset:
@@ -294,7 +294,7 @@ class BucketedExamples(Source):
                 yield from source._shuffle(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
-        return self._dataset(batches, shard, add_rows=False)
+        return self._dataset(batches, shard, with_numbers=False)
 
     def evaluation(self, shard, *, max_batches=None):
         # About 8,192 examples at a time are sorted by length. `unshuffle` restores the
@@ -312,7 +312,7 @@ class BucketedExamples(Source):
                 padding = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([padding, rows]).reshape(-1, size)
 
-        return self._dataset(batches, shard, add_rows=True)
+        return self._dataset(batches, shard, with_numbers=True)
 
     def _shuffle(self, begin: int, seed: int, size: int) -> np.ndarray:
         """Returns the examples of each batch in a training group, in random order.
@@ -335,19 +335,19 @@ class BucketedExamples(Source):
                 for epoch in np.unique(epochs)
             ]
         )
-        # Sort within epochs: else both copies of an example would be neighbours.
+        # Sort within epochs: else copies of an example from two epochs are neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
         # The 1 makes this seed differ from the seeds of epochs.
         return np.random.default_rng([seed, begin, 1]).permutation(rows)
 
-    def _dataset(self, batches, shard, add_rows) -> tf.data.Dataset:
+    def _dataset(self, batches, shard, with_numbers) -> tf.data.Dataset:
         # TensorFlow never releases the generator function, so this function must not
         # hold the examples.
         source = weakref.proxy(self)
 
         def make(rows, length, padding_row=0):
             batch = source.make(np.where(rows >= 0, rows, padding_row), length)
-            if not add_rows:
+            if not with_numbers:
                 return batch
             weight = (rows >= 0).astype(np.float32)
             return {**batch, "row": rows.astype(np.int32), "example_weight": weight}
@@ -404,7 +404,7 @@ def unshuffle(
 
 @dataclasses.dataclass(frozen=True)
 class InputShard:
-    """The rows of each batch that one input pipeline reads, for some replicas.
+    """The rows of each batch that one input pipeline reads for its own replicas.
 
     Attributes:
         batch_size: rows of all pipelines, B; a multiple of `pipelines`.
@@ -473,7 +473,7 @@ def _make_buckets(
     def shuffle_group(positions, batch):
         lengths = {mask: _ends(batch[mask]) for mask in source.padded}
         tokens = lengths[first_mask]
-        # Sort within epochs: else both copies of an example would be neighbours.
+        # Sort within epochs: else copies of an example from two epochs are neighbours.
         epochs = tf.cast(positions // len(source), tf.int32)
         order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
         order = tf.random.experimental.stateless_shuffle(

@@ -47,7 +47,7 @@ def read(
         columns: the columns to read; others are ignored. Columns that are numbered
             from 0 are taken in their order.
         name: the name of the data, for messages.
-        lists: the columns whose values are lists, which may be missing.
+        lists: the columns whose values are lists; these values may be missing.
         alternatives: other lists of columns; if the first row lacks `columns`, the
             first list that it has is read.
         labels: the values of the last column, if the data lacks it.
@@ -138,7 +138,7 @@ def _iter_rows(
     import pandas  # takes a second, and few tables are dicts of columns
 
     try:
-        table = pandas.DataFrame({name: [*cells] for name, cells in data.items()})
+        table = pandas.DataFrame({key: [*cells] for key, cells in data.items()})
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
     return table.to_dict("records")
@@ -167,13 +167,13 @@ def _to_cells(row: Any) -> Any:
 def _convert_row(
     item: Any, choices: Sequence[Sequence[str]], location: str, lists: Sequence[str]
 ) -> Row:
-    """Returns an item of `_iter_rows` as a row with the first choice of columns it has.
+    """Returns the row of an item of `_iter_rows`, with the first choice that fits it.
 
     Args:
         item: a dict, a sequence of cells or a single value.
         choices: lists of columns.
         location: the location of the item, for messages.
-        lists: the columns whose values are lists, which may be missing.
+        lists: the columns whose values are lists; these values may be missing.
 
     Raises:
         InputError: the item has no such columns, or a value is missing.

@@ -3,7 +3,7 @@ r"""Fine-tunes on all tasks of GLUE, and prints a table of their scores on dev.
     python -m albert_tf.recipes.glue_all --data_dir=glue \
         --init_checkpoint=albert_base_v2 --output_dir=runs
 
-Each task gets all other flags of `albert-tf classify`, such as --num_runs=5 or
+Every task gets the given flags of `albert-tf classify`, such as --num_runs=5 or
 --precision=bfloat16. Each task has its folder in --output_dir. A second call resumes a
 call that was stopped. At the end, --output_dir/submission.zip is ready for the
 benchmark's site.
@@ -42,27 +42,27 @@ def main() -> None:
     for flag in arguments:
         if not flag.startswith("-"):
             sys.exit(f"{flag}: expected --name=value")
-        if _is(flag, "export_dir"):
+        if _sets(flag, "export_dir"):
             sys.exit(f"{flag}: each task would replace the one before; export one task")
-    folders = [flag.partition("=")[2] for flag in arguments if _is(flag, "output_dir")]
+    folders = [arg.partition("=")[2] for arg in arguments if _sets(arg, "output_dir")]
     if len(folders) != 1:
         sys.exit(__doc__)
     folder = Path(folders[0])
-    flags = [flag for flag in arguments if not _is(flag, "output_dir")]
+    flags = [flag for flag in arguments if not _sets(flag, "output_dir")]
     for task in PAPER:
         recipe, output = RECIPES / f"{task}.flags", folder / task
         run("classify", f"--flagfile={recipe}", *flags, f"--output_dir={output}")
     training_only = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
     # AX is only a test set for models of MNLI, so its run does not train.
-    ax_args = [f for f in flags if not any(_is(f, name) for name in training_only)]
+    ax_args = [f for f in flags if not any(_sets(f, name) for name in training_only)]
     ax_args += [f"--init_checkpoint={folder / 'mnli'}", f"--output_dir={folder / 'ax'}"]
     run("classify", f"--flagfile={RECIPES / 'ax.flags'}", *ax_args)
     _pack(folder)
     print(_table(folder))
 
 
-def _is(flag: str, name: str) -> bool:
-    """Whether an argument such as "--num_runs=5" is for a flag such as "num_runs"."""
+def _sets(flag: str, name: str) -> bool:
+    """Whether an argument such as "--num_runs=5" sets a flag such as "num_runs"."""
     return flag.lstrip("-").startswith(f"{name}=")
 
 
@@ -77,11 +77,11 @@ def run(*arguments: str, module: str = "albert_tf.commands") -> None:
     print(f"=== {shlex.join(['python', *command[1:]])}", file=sys.stderr, flush=True)
     status = None
     with subprocess.Popen(command) as child:
-        handler = signal.signal(signal.SIGTERM, lambda number, _: child.terminate())
+        previous = signal.signal(signal.SIGTERM, lambda number, _: child.terminate())
         while status is None:
             with contextlib.suppress(KeyboardInterrupt):
                 status = child.wait()
-        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGTERM, previous)
     if status:
         # A child that signal N ended has status -N; shells report 128 + N.
         sys.exit(status if status > 0 else 128 - status)

@@ -124,8 +124,8 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
 def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
     """Opens the vocabulary; None if there is none.
 
-    With --vocab_size, the flags can name a new vocabulary. It differs from the one that
-    the input's metadata name, so `find_tokenizer` would reject it.
+    With --vocab_size, the flags can name a new vocabulary. The input's metadata
+    describe the old vocabulary, so `find_tokenizer` would reject the new one.
     """
     if settings.vocab_size is None or not any(settings.vocabularies):
         return opened.find_tokenizer()
@@ -203,7 +203,7 @@ def _export(
         f"{path.stat().st_size:,} bytes)"
     )
     mask = tokens["input_mask"]
-    # The Keras model, without positions, predicts at all; the written model needs them.
+    # Without positions, Keras predicts at each position; the written model needs them.
     positions = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
     batch = _inputs(model, tokens) | {"masked_lm_positions": positions}
     outputs = runtimes.load(path)(batch)
@@ -248,7 +248,7 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the inputs that a model takes; with choices, one choice per question."""
+    """Returns the inputs of a model; for multiple choice, one option per question."""
     shapes = signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value

@@ -259,8 +259,8 @@ class FineTuningTask(Task):
         extra_export_formats: formats to export to in addition to the SavedModel.
         label_names: other names of the labels, to match them with a head's labels.
         labels_are_fixed: whether no flag can change the labels.
-        predicted: the true labels and the predictions of the last evaluation, by split:
-            class numbers; 0 and 1 with several labels; numbers of a regression.
+        predicted: the true labels and the predictions of the last evaluation, by split.
+            Both are class numbers, 0 or 1 for each label, or numbers of a regression.
 
     Args:
         settings: settings with all defaults, see `TaskSettings.with_defaults`.
@@ -437,7 +437,7 @@ class FineTuningTask(Task):
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; empty without labels.
 
-        It also sets `predicted` of the split if the task has classes.
+        Tasks with classes or numbers also set `predicted` of the split.
 
         Args:
             split: the examples.
@@ -474,7 +474,7 @@ class FineTuningTask(Task):
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
         labels = self.settings.labels or ()
-        # Only for one class per example: labels of shape [n].
+        # A matrix needs one class per example, so the true labels have the shape [n].
         with errors.log_failure("confusion matrix of the evaluation"):
             self.confusions = {
                 name: Confusion.from_predictions(labels, *pair)

@@ -1,8 +1,8 @@
 """Splits raw text into words, as CoNLL-2003 does in most cases.
 
 Words are separated by white space. Each punctuation mark before or after a word is a
-separate word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". An ideograph is also a
-separate word, and "'s" at the end of a word is one: "Anna's" is "Anna" and "'s". As in
+separate word: "(U.S.-based)," is "(", "U.S.-based", ")" and ",". Each ideograph is a
+separate word. A final "'s" is a separate word: "Anna's" is "Anna" and "'s". As in
 WordPiece, all ASCII symbols are punctuation.
 
 `in_graph.split_words` does the same in a TensorFlow graph.

@@ -145,13 +145,11 @@ class Checkpoints:
             InputError: the copy cannot be written; the previous best checkpoint stays.
         """
         best = self._folder / BEST
-        with errors.wrap_write(best), files.atomic_folder(self._folder) as folder:
+        with errors.wrap_write(best), files.atomic_folder(self._folder) as new:
             for suffix in _SUFFIXES:
-                shutil.copyfile(
-                    f"{self.prefix(step)}{suffix}", folder / f"{BEST}{suffix}"
-                )
+                shutil.copyfile(f"{self.prefix(step)}{suffix}", new / f"{BEST}{suffix}")
             text = json.dumps(metrics, indent=2)
-            (folder / f"{BEST}.json").write_text(f"{text}\n", "utf-8")
+            (new / f"{BEST}.json").write_text(f"{text}\n", "utf-8")
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:
