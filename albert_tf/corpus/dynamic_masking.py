@@ -81,7 +81,7 @@ class DynamicMasking:
     def mask(
         self, batch: Mapping[str, np.ndarray], seed: int, positions: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Does the same as `__call__`, with arrays."""
+        """Does the same as `__call__`, with arrays; draws a seed for each row."""
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:
@@ -95,9 +95,9 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    The settings that `settings` lacks are those of the generator: words or tokens,
-    preferred lengths, permutation, released behaviour. The order of A and B is drawn
-    again only for SOP in which B never comes from another document.
+    All other rules, such as whole words or permutation, are those with which the
+    records were made. The order of A and B is drawn again only for SOP in which B never
+    comes from another document.
 
     Args:
         files: record files of `create_pretraining_data.py`, with or without masks.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 # TFRecord: a length with its checksum before a record, and a checksum after it.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# Tags, a field number and a wire type each, of the protocol buffer fields in
+# Tags (each has a field number and a wire type) of the protocol buffer fields in
 # tensorflow/core/example/{example,feature}.proto.
 _FEATURES = b"\x0a"
 _ENTRY = b"\x0a"
@@ -400,7 +400,7 @@ def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[byt
 @functools.lru_cache(maxsize=1 << 16)
 def _header(name: str, kind: str, size: int) -> bytes:
     """Returns the bytes before a feature's packed numbers, which take `size` bytes."""
-    # Each message has a tag and its size before it; the innermost message is first.
+    # Each message has a tag and its size before it. The loop starts with the innermost.
     before = b""
     for tag in (_PACKED, _LIST[kind], _VALUE):
         before = tag + _varint(size + len(before)) + before

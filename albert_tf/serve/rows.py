@@ -138,7 +138,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
             f"{location}: {errors.quote(row)}; expected an object with "
             f"{', '.join(fields)}"
         )
-    # Some tasks have `text` and an optional `text_b`; a pair may have `text_a`.
+    # In a task with `text` and `text_b`, a pair may have `text_a` for `text`.
     if "text_b" in row and "text_a" in row and "text" in fields:
         row = {**row, "text": row["text_a"]}
     checked: dict[str, Any] = {}

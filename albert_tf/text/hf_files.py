@@ -105,15 +105,15 @@ def read_cleaning(
     keep_accents: bool | None,
     is_wordpiece: bool,
 ) -> dict[str, bool]:
-    """Returns the cleaning that flags or the files in a vocabulary's folder set.
+    """Returns the settings of text cleaning from flags and from files.
 
     `tokenizer_config.json` has precedence over `tokenizer.json`.
 
     Args:
-        path: the vocabulary.
+        path: the vocabulary; the files are in its folder.
         do_lower_case: the value of the flag; None if it is not set.
         keep_accents: the value of the flag; None if it is not set.
-        is_wordpiece: whether it is for WordPiece, where cased text keeps its accents.
+        is_wordpiece: whether the tokenizer is WordPiece; its cased text keeps accents.
 
     Returns:
         `do_lower_case` and `keep_accents`, if a flag or a file sets them.
@@ -123,7 +123,7 @@ def read_cleaning(
             file says.
     """
     flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-    cleans: dict[str, bool] = {}
+    cleaning: dict[str, bool] = {}
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
     files = {config: _read_object(config)}
     if contents := read(tokenizer):
@@ -154,14 +154,14 @@ def read_cleaning(
                     f"{key}={errors.quote(value)}; expected the same"
                 )
             if value is not None:
-                cleans.setdefault(key, value)
-    return cleans
+                cleaning.setdefault(key, value)
+    return cleaning
 
 
 def _read_normalizer(normalizer: Any) -> dict[str, Any]:
     """Returns the cleaning of a normalizer with the keys of `tokenizer_config.json`."""
     text = json.dumps(normalizer)
-    bert_lowers = '"lowercase": true' in text
+    bert_lowers = '"lowercase": true' in text  # an option of BertNormalizer
     # The last two remove characters: those from U+0300 on, or all marks.
     strips = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
     bert_strips = bert_lowers and '"strip_accents": null' in text

@@ -94,7 +94,7 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
         ax.grid(alpha=0.25)
         for kind, curves in read(metrics_file).items():
             for name, curve in curves.items():
-                if name.endswith(endings) and name != "eval_loss":
+                if name.endswith(endings) and name != "eval_loss":  # equals "loss"
                     # Evaluations are few, so each one is marked.
                     marker = "" if kind == "train" and len(curve) > 1 else "o"
                     label = f"{name.replace('_', ' ')}, {kind}"

@@ -22,9 +22,9 @@ from albert_tf.train.devices import is_multi_worker, worker_errors
 _ROW = "row"
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
-# Several workers share their signals in the sums of each step, and read these sums this
-# many steps later. Without the delay, each step would wait for the end of the previous
-# one on the device.
+# Several workers share signals to stop in the sums of each step, and read these sums
+# this many steps later. Without the delay, each step would wait for the end of the
+# previous one on the device.
 _STEPS_TO_AGREE = 4
 # If gradients overflow at this loss scale or below, a lower scale will not help.
 _MIN_LOSS_SCALE = 1.0
@@ -301,7 +301,7 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            # Steps whose sums are read; the sums of later steps may not be ready.
+            # The last settled step, if any, decides. Later sums may not be ready.
             settled = results if self._signal is None else results[:-_STEPS_TO_AGREE]
             if any(self._must_stop(result["sums"]) for result in settled[-1:]):
                 break
@@ -510,7 +510,7 @@ class Trainer:
         if not bad.any():
             return
         index = int(bad.argmax())  # of the first bad step
-        # The optimizer does not count skipped steps.
+        # From the first bad step on, the optimizer counted all but the skipped steps.
         skipped = int(overflows[index:].sum()) if self._scales_loss else 0
         step = count_steps(self.optimizer) - (len(results) - index - skipped) + 1
         scale = f" and a loss scale of {scales[index]:g}" if self._scales_loss else ""

@@ -45,7 +45,7 @@ def detect(path: Path) -> ModuleType:
     """
     if path.is_dir():
         if (path / "saved_model.pb").exists():
-            return tf1  # also opens the checkpoint in a SavedModel
+            return tf1  # passes SavedModels and checkpoints of TF2 to `tf2`
         if any(path.glob("*.safetensors")):
             return hf
         if (path / "pytorch_model.bin").exists():

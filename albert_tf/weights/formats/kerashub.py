@@ -39,7 +39,7 @@ def open(path: Path) -> Source:
     def collect(prefix, name, item):
         if isinstance(item, h5py.Dataset):
             # In the weights file of a complete task model, the backbone is one of the
-            # layers, and all other tensors belong to the head.
+            # layers. Tensors outside it (`key` is the whole name) belong to the head.
             key = name.removeprefix("layers/albert_backbone/")
             is_head = "layers/albert_backbone" in item.file and key == name
             tensors[("task/" if is_head else prefix) + key] = item
@@ -48,7 +48,7 @@ def open(path: Path) -> Source:
         for file, prefix in ((path, ""), (path.with_name(_TASK), "task/")):
             if file.exists():
                 h5py.File(file, "r").visititems(functools.partial(collect, prefix))
-    check_author(path, tensors)
+    check_author(path, tensors)  # rejects the .h5 files of ALBERT-TF2.0
     if "layers/reversible_embedding/vars/0" not in tensors:
         raise InputError(
             f"{path}: not the weights of a KerasHub ALBERT backbone; to read a file of "
