@@ -167,7 +167,7 @@ def _save(
             f"--spm_model_file or --vocab_file"
         )
     if format == "keras" and task and task_file.exists():
-        print(f"skipped  labels and vocabulary: {task_file} is of another model")
+        print(f"skipped  labels and vocabulary: {task_file} exists and is kept")
     elif format != "hf":
         _write_vocabulary(written.parent, tokenizer, task)
     return written

@@ -561,7 +561,7 @@ class FineTuningTask(Task):
         saved_labels = task.get("labels") or ()
         flag_labels = self.settings.head_labels or ()
         if not labels or not (saved_labels or flag_labels):
-            return None, f" (labels taken for {', '.join(labels)})" if labels else ""
+            return None, f" (labels assumed: {', '.join(labels)})" if labels else ""
         candidates = [saved_labels, flag_labels]
         # --labels cannot change fixed labels, so it describes the head and comes first.
         if self.labels_are_fixed:
@@ -572,7 +572,7 @@ class FineTuningTask(Task):
                 return order, f" (its labels: {', '.join(head)})"
         return [], (
             f"the labels of the head are {', '.join(saved_labels)}, those of the task "
-            f"{', '.join(labels)}; expected --labels, which names the task's in the "
+            f"{', '.join(labels)}; expected --labels with the task's labels in the "
             f"order of the head"
         )
 
