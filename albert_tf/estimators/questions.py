@@ -37,8 +37,8 @@ class QuestionAnswerer(FineTuned):
         """Returns the answer to each question; "" if it has none.
 
         Args:
-            questions: dicts or a table with `question` and `context`, or pairs of them;
-                or the path of a file.
+            questions: dicts or a table with `question` and `context`; pairs (question,
+                context); or the path of a file.
             **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
 
         Raises:

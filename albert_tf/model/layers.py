@@ -76,7 +76,7 @@ _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: funct
 
 @contextlib.contextmanager
 def fuse_gelu(fuse: Callable):
-    """Makes `gelu` apply `fuse` to the function of its operations in the context.
+    """Makes `gelu` call `fuse(_gelu)` instead of `_gelu` in the context.
 
     A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
     times for GELU. In bfloat16 on a CPU that takes longer than the matrix product
@@ -217,8 +217,8 @@ ACTIVATIONS = {
 }
 
 
-# Replacements of kernels by the `id` of their layer, set by `replace_kernels` for its
-# thread.
+# The `id` of each layer whose kernel is replaced, and the replacement; set by
+# `replace_kernels` for its thread.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
@@ -255,7 +255,7 @@ def cast_once(layers: Iterable[Dense]):
 
 
 def order_gradients(x, layers: Sequence[Dense]):
-    """Makes the backward pass add up kernel gradients before it uses that of `x`.
+    """Makes the backward pass add up kernel gradients before it uses `x`'s gradient.
 
     TensorFlow adds the gradients of a variable when it has all of them. Without this
     order, a graph holds the gradients of a shared kernel for every layer: 3.6 GiB in a
@@ -263,7 +263,7 @@ def order_gradients(x, layers: Sequence[Dense]):
 
     Args:
         x: the input of a block.
-        layers: dense layers of the block that earlier blocks have used.
+        layers: the block's dense layers that earlier blocks also use.
 
     Returns:
         x, and a context for this block and all later ones.
@@ -277,8 +277,8 @@ def _wait_for_kernels(x, *kernels):
     """Returns its arguments; the gradient of `x` waits for the kernels' gradients."""
 
     def gradient(d_x, *d_kernels):
-        # A zero that depends on all kernel gradients, which are finite in float32.
-        # From an infinite gradient it would be NaN.
+        # A zero that depends on all kernel gradients. An infinite gradient would make
+        # it NaN, but gradients in float32 are finite.
         zero = sum(0.0 * d_kernel[0, 0] for d_kernel in d_kernels)
         return d_x + ops.cast(zero, d_x.dtype), *d_kernels
 
@@ -412,7 +412,7 @@ class ConfiguredLayer(keras.layers.Layer):
     embedding tables stay in float32.
     """
 
-    # Names of the other arguments of the constructor, which are also attributes.
+    # Names of arguments that are also attributes; the model's `get_config` saves them.
     options: tuple[str, ...] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):

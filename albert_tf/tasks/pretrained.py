@@ -62,13 +62,13 @@ class FillMask(_MaskedLM):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self._top_k = options.top_k or _TOP_K
-        names = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+        tokens = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
         # A model may have more ids than its vocabulary.
-        names += [""] * (config.vocab_size - len(names))
+        tokens += [""] * (config.vocab_size - len(tokens))
         self._candidates: Any = slice(None)
         if options.targets is not None:
             self._candidates = target_ids(tokenizer, options.targets)
-        self._pieces = np.array(names, object)[self._candidates]
+        self._tokens = np.array(tokens, object)[self._candidates]
 
     def preprocess(self, row):
         text = row["text"]
@@ -88,17 +88,17 @@ class FillMask(_MaskedLM):
         probabilities = pipelines.softmax(outputs["mlm_logits"][:count])
         probabilities = probabilities[:, self._candidates]
         best = np.argsort(-probabilities, axis=-1, kind="stable")[:, : self._top_k]
-        return self._pieces[best], np.take_along_axis(probabilities, best, axis=-1)
+        return self._tokens[best], np.take_along_axis(probabilities, best, axis=-1)
 
     def postprocess(self, example, outputs):
-        count, [(pieces, probabilities)] = example.context, outputs
+        count, [(tokens, probabilities)] = example.context, outputs
         probabilities = pipelines.round_floats(probabilities[:count])
         gaps = [  # "piece" is the former name of the key "token"
             [
                 {"token": token, "piece": token, "probability": probability}
                 for token, probability in zip(*gap, strict=True)
             ]
-            for gap in zip(pieces[:count], probabilities, strict=True)
+            for gap in zip(tokens[:count], probabilities, strict=True)
         ]
         text = example.row["text"]
         answer: dict[str, Any] = {"gaps": gaps}
@@ -227,11 +227,11 @@ def fill_masks(
     is_sentencepiece = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
     result, *parts = text.split(MASK)
     for number, part in enumerate(parts):
-        piece = gaps[number][0]["token"] if number < len(gaps) and gaps[number] else ""
-        if piece.startswith(WORD_MARK):
-            piece = piece[len(WORD_MARK) :]
+        token = gaps[number][0]["token"] if number < len(gaps) and gaps[number] else ""
+        if token.startswith(WORD_MARK):
+            token = token[len(WORD_MARK) :]
             result += " " if result and not result[-1].isspace() else ""
-        elif piece.startswith("##") or (piece and is_sentencepiece):
-            piece, result = piece.removeprefix("##"), result.rstrip()
-        result += (piece or MASK) + part
+        elif token.startswith("##") or (token and is_sentencepiece):
+            token, result = token.removeprefix("##"), result.rstrip()
+        result += (token or MASK) + part
     return result

@@ -30,8 +30,8 @@ def save(
 ) -> Path:
     """Writes a model's weights and its configuration, all files or none.
 
-    If the process is killed, there is no index of an incomplete checkpoint, but an
-    older checkpoint of the same name may be deleted.
+    If the process is killed, an incomplete checkpoint has no index, but an older
+    checkpoint of the same name may be deleted.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
@@ -85,8 +85,8 @@ def _read_targets(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
     return {str(target.name): target.to_format(target.value()) for target in targets}
 
 
-def _untie(config: AlbertConfig) -> AlbertConfig:
-    """Returns the configuration for formats whose layers share all weights or none."""
+def _regroup(config: AlbertConfig) -> AlbertConfig:
+    """Returns the configuration with all sharing expressed by `num_hidden_groups`."""
     if config.parameter_sharing == "all":
         return config
     return dataclasses.replace(
@@ -117,7 +117,7 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
             tensors=list(tensors.values()),
         )
         (new / "checkpoint").write_text(f'model_checkpoint_path: "{prefix.name}"\n')
-        text = _untie(model.config).to_json_string()
+        text = _regroup(model.config).to_json_string()
         (new / "albert_config.json").write_text(text)
     return prefix
 
@@ -128,7 +128,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     tensors = _read_tensors(model, "hf")
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
-    files = huggingface.make_files(model, _untie(model.config), task or {}, tokenizer)
+    files = huggingface.make_files(model, _regroup(model.config), task or {}, tokenizer)
     with wrap_write(folder), atomic_folder(folder) as new:
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}

@@ -31,7 +31,7 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
 
     Args:
         model: an encoder, or an encoder with a head.
-        outputs: names of the outputs. Default: all of the head, or of an encoder.
+        outputs: names of the outputs. Default: the head's; without a head, all.
 
     Raises:
         InputError: the model has another class, or lacks an output.

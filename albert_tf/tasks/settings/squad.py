@@ -21,8 +21,8 @@ class SquadSettings(TaskSettings):
 
     Args:
         train_file: SQuAD JSON file to train on.
-        predict_file: SQuAD JSON file to predict. Questions with answers are also
-            scored, during training too.
+        predict_file: SQuAD JSON file to predict. It is also scored (during training
+            too) if each question has answers or is marked as impossible.
         version_2_with_negative: Questions may have no answer (SQuAD 2.0). Default:
             inferred from the training file, the model or --predict_file.
         head: Head: linear (as in BERT) or conditional (as in XLNet). Default: linear
@@ -106,8 +106,8 @@ class SquadSettings(TaskSettings):
 
     def with_defaults(self, saved_settings, longest):
         settings = super().with_defaults(saved_settings, longest)
-        # Not the model's hash: it belongs to the model's threshold, which a flag may
-        # replace.
+        # The hash in `saved_settings` is ignored: it belongs to the saved threshold,
+        # which a flag may replace.
         fitted_on = self.threshold_fitted_on
         return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 
