@@ -123,7 +123,7 @@ def quote(value: Any) -> str:
     """Returns the first characters of a value as JSON, for messages."""
     try:
         text = json.dumps(value, default=repr)
-    except (TypeError, ValueError, RecursionError):  # keys that JSON lacks, cycles
+    except (TypeError, ValueError, RecursionError):  # unsupported keys or cycles
         text = type(value).__name__
     is_short = len(text) <= _MAX_QUOTE_LENGTH
     return text if is_short else f"{text[:_MAX_QUOTE_LENGTH]}..."

@@ -21,12 +21,12 @@ from albert_tf.data import records
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
-# Input bytes of a shard; each of its dupe_factor duplicates counts.
+# Input bytes of a shard, counted once for each of the dupe_factor duplicates.
 SHARD_BYTES = 1 << 22
 # Input bytes of a shard if second segments can come from other documents of the shard.
 POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
-TEXT_TOKENS = 1 << 20  # of the documents in memory at a time
+TEXT_TOKENS = 1 << 20  # in the documents that are in memory at a time
 ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
 WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
@@ -60,7 +60,7 @@ class Block(NamedTuple):
     Attributes:
         file: number of the output file.
         records: number of records.
-        offset: the first byte of the records in the file of the shard.
+        offset: the position of the records in the record file of the shard, in bytes.
         size: the size of the records in bytes.
     """
 
@@ -95,15 +95,15 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
     """
     parts = list(documents.ranges(sizes))
     ranges = [(number, part) for number, (part, _) in enumerate(parts)]
-    size = sum(weight for _, weight in parts)
+    total_bytes = sum(part_bytes for _, part_bytes in parts)
     plans = []
     for subset in config.subsets[::-1]:
         duplicates = 1 if subset == "eval" else config.dupe_factor
-        num_bytes = size * (config.eval_fraction if subset == "eval" else 1)
+        num_bytes = total_bytes * (config.eval_fraction if subset == "eval" else 1)
         limit = min(len(ranges), MAX_SHARDS)
         if config.samples_other_documents:
             pools = 1 + int(num_bytes // POOL_BYTES)
-            # Shards read at least two ranges, as far as there are two.
+            # Each shard reads at least two ranges, unless there is only one.
             limit = min(limit, pools, max(1, len(ranges) // 2))
         count = min(limit, 1 + int(duplicates * num_bytes // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
@@ -184,8 +184,8 @@ class Shard:
             )
             pending.append(segments)
             is_full = text.bounds[-1] >= TEXT_TOKENS
-            # If `pending` is the last document, it must be added to this text, since it
-            # needs another document.
+            # A new text begins with two documents. If only one is pending at the end of
+            # the input, the current text takes it.
             if is_full and len(pending) < 2:
                 continue
             if is_full:
@@ -202,8 +202,7 @@ class Shard:
     def _read_documents(self) -> Iterator[list[str]]:
         """Reads the documents of the shard's subset, and skips the others."""
         config, subset = self._config, self._plan.subset
-        # The shards of each subset read all text. Only the shards of "train" count its
-        # lines.
+        # All text is read once for each subset. Only the shards of "train" count lines.
         counts = self.counts if subset == "train" else Counter()
         for number, part in self._plan.ranges:
             rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
@@ -224,8 +223,8 @@ class Shard:
         config, rng = self._config, self._rng
         duplicates = config.dupe_factor if self._plan.subset == "train" else 1
         # An estimate of the number of pairs of one duplicate.
-        instances = text.bounds[-1] // config.max_num_tokens + len(text.documents)
-        per_round = max(1, ROUND_TOKENS // (instances * config.max_seq_length))
+        pair_count = text.bounds[-1] // config.max_num_tokens + len(text.documents)
+        per_round = max(1, ROUND_TOKENS // (pair_count * config.max_seq_length))
         for done in range(0, duplicates, per_round):
             drawn = np.concatenate(
                 [
@@ -244,6 +243,7 @@ class Shard:
         file_count = len(self._config.record_files(self._plan.subset))
         count = len(ends) - 1
         tokens = count * self._config.max_seq_length
+        # Rounded up, so that every file gets the same number of blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
         for i in range(block_count):
@@ -254,14 +254,14 @@ class Shard:
                 yield Block(file, end - begin, offset, ends[end] - offset)
 
     def encode(self, text: pairs.Text, drawn: np.ndarray) -> Iterator[list[bytes]]:
-        """Masks and serialises pairs in their order, a few hundred at a time."""
+        """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`."""
         config, tokenizer = self._config, self._tokenizer
-        rows = max(1, _BATCH_TOKENS // config.max_seq_length)
+        batch_size = max(1, _BATCH_TOKENS // config.max_seq_length)
         rules = masking.Rules.build(
             config, tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
         )
-        for i in range(0, len(drawn), rows):
-            batch = self._assemble(text.tokens, drawn[i : i + rows])
+        for i in range(0, len(drawn), batch_size):
+            batch = self._assemble(text.tokens, drawn[i : i + batch_size])
             if config.masked_lm_prob:
                 count = len(batch["input_ids"])
                 seeds = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
@@ -269,7 +269,7 @@ class Shard:
             yield records.encode(spec(config), batch)
 
     def _assemble(self, tokens: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies the text of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
+        """Copies the tokens of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
         config, tokenizer = self._config, self._tokenizer
         B, T = len(drawn), config.max_seq_length
         ids = np.full((B, T), tokenizer.pad_id, np.int32)
@@ -291,7 +291,8 @@ class Shard:
         if config.word_start_rule == "released":
             # See `Tokenizer.encode_batch_as_released`.
             ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-        ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size  # see `_encode_words`
+        # See `documents._encode_words`.
+        ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size
         if not config.released_behaviour:
             # The tokens after [CLS] and after the first [SEP] begin words.
             boundary[:, 1] = boundary[rows, first_sep + 1] = True
@@ -337,8 +338,8 @@ def merge(
                 window += records.split(part.read(block.size))
             size += block.size
             if size >= WINDOW_BYTES or count == len(order):
-                shuffle = rng.permutation(len(window)).tolist()
-                writer.write_framed([window[i] for i in shuffle])
+                record_order = rng.permutation(len(window)).tolist()
+                writer.write_framed([window[i] for i in record_order])
                 window, size = [], 0
         writer.close()
     files.write_json(path, {})

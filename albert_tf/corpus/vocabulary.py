@@ -110,8 +110,8 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
 
     The text is cleaned as the tokenizer cleans it. Long lines are cut at spaces, so
     SentencePiece skips no line. The same lines and settings give the same bytes on any
-    number of processors. If the released code cleans text in another way, the model
-    stores how the text was cleaned, see `tokenization.add_cleaning`.
+    number of processors. If the settings of cleaning differ from the released ones,
+    the model stores them, see `tokenization.add_cleaning`.
 
     Args:
         lines: text; blank lines are skipped.
@@ -122,7 +122,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
             or the output cannot be written.
     """
     prefix = Path(settings.model_prefix)
-    files.check_outputs([f"{prefix}.vocab", f"{prefix}.model"], ())
+    files.check_outputs([f"{prefix}.vocab", f"{prefix}.model"], inputs=())
     model = add_cleaning(
         _train_model(lines, settings), settings.do_lower_case, settings.keep_accents
     )
@@ -146,7 +146,7 @@ def read_lines(
         InputError: as `documents.find_files` and `documents.read`.
     """
     for path in documents.find_files(patterns):
-        part = documents.Range(path, 0, None)
+        part = documents.Range(path, begin=0, end=None)
         for document in documents.read(part, errors, Counter(), encoding):
             yield from document
 
@@ -206,7 +206,7 @@ def _explain(message: str, count: int, settings: VocabularySettings) -> InputErr
     Args:
         message: the trainer's message.
         count: number of lines of text.
-        settings: the settings.
+        settings: the values to quote.
     """
     if not count:
         paths = ",".join(settings.input_file)

@@ -9,7 +9,7 @@ from albert_tf import errors
 from albert_tf.data.files import read_text
 from albert_tf.errors import InputError
 
-_NAMES = {
+_TYPE_NAMES = {
     dict: "an object",
     list: "a list",
     str: "a text",
@@ -98,10 +98,10 @@ def rows(
 
     Yields:
         The number of the line, or "row" and the number of an item, from 1 on; and the
-        value, `BLANK` for a blank line, or the `JsonError` of a broken one.
+        value, `BLANK` for a blank line, or the `JsonError` of a broken line.
 
     Raises:
-        JsonError: the file is one value, which is broken.
+        JsonError: the file is one value, and not valid JSON.
     """
     # Lines after a first line that ends with "}" or "]" are JSON lines. A list may also
     # continue after such a line.
@@ -120,7 +120,7 @@ def rows(
             if items is not None:
                 yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
                 return
-            # The loop below counts any blank lines around a value of one line.
+            # The loop below also yields blank lines around a value of one line.
             if other_lines or text.rstrip("\n") == first_line:
                 yield 1, value
                 return
@@ -190,11 +190,11 @@ def get(
         raise InputError(f"{location}: the key {key!r} is missing")
     if type(item) is not kind:
         raise InputError(
-            f"{location}: {key!r} is {describe(item)}; expected {_NAMES[kind]}"
+            f"{location}: {key!r} is {describe(item)}; expected {_TYPE_NAMES[kind]}"
         )
     return item
 
 
 def describe(value: Any) -> str:
     """Names the type of a value, for messages."""
-    return _NAMES.get(type(value), repr(value))
+    return _TYPE_NAMES.get(type(value), repr(value))

@@ -148,7 +148,7 @@ def split(data: bytes) -> list[bytes]:
 
 @contextlib.contextmanager
 def create(path: str, compress: bool = False) -> Iterator[Writer]:
-    """Opens a TFRecord file for writing that gets its name when it is complete.
+    """Opens a TFRecord file for writing; it gets its name when it is complete.
 
     Args:
         path: the file to make; its folder must exist.
@@ -239,7 +239,7 @@ def count(path: str) -> int:
             while header := file.read(_HEADER_BYTES):
                 [length] = struct.unpack("<Q", header[:8])
                 end = file.tell() + length + _FOOTER_BYTES
-                # A seek beyond the end of a file stops there only if it is compressed.
+                # A seek beyond the end stops at the end in gzip files, not in others.
                 if file.seek(end) < end or end > file_end:
                     raise EOFError
                 records += 1
@@ -400,12 +400,12 @@ def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[byt
 @functools.lru_cache(maxsize=1 << 16)
 def _header(name: str, kind: str, size: int) -> bytes:
     """Returns the bytes before a feature's packed numbers, which take `size` bytes."""
-    # Each message has a tag and its size before it. The loop starts with the innermost.
-    before = b""
+    # Each message follows its tag and its size. The loop starts with the innermost one.
+    prefix = b""
     for tag in (_PACKED, _LIST[kind], _VALUE):
-        before = tag + _varint(size + len(before)) + before
+        prefix = tag + _varint(size + len(prefix)) + prefix
     key = _KEY + _varint(len(name.encode())) + name.encode()
-    return _ENTRY + _varint(size + len(key) + len(before)) + key + before
+    return _ENTRY + _varint(size + len(key) + len(prefix)) + key + prefix
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -52,12 +52,14 @@ class _Texts(FineTuned):
             "label_column": label,
         }
         is_multi_label = flags["kind"] == "multi_label"
-        pairs = [(*_PAIR, label)] if text == ("text",) else []
+        alternatives = [(*_PAIR, label)] if text == ("text",) else []
         lists = (label,) if is_multi_label else ()
         if labels is not None or not rows.is_path(data):
-            table = rows.read(data, (*text, label), split, lists, pairs, labels)
+            table = rows.read(data, (*text, label), split, lists, alternatives, labels)
+            # The text columns that were found; the last column is the label.
             text = tuple(table[0])[:-1]
             label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
+            # The columns of a DataFrame of labels are the classes.
             classes = [*getattr(labels, "columns", values.get("classes") or ())]
             if is_multi_label and _is_multi_hot(label_lists):
                 label_lists = _decode_multi_hot(label_lists, classes, split)
@@ -91,7 +93,7 @@ class _Texts(FineTuned):
         counts = (len(needed), len(fields))
         choices = [c for c in (text, needed, tuple(fields)) if len(c) in counts]
         data = [data] if isinstance(data, str) else data
-        table = rows.read(data, choices[0], "texts", alternatives=choices[1:])
+        table = rows.read(data, choices[0], name="texts", alternatives=choices[1:])
         return [dict(zip(fields, row.values(), strict=False)) for row in table]
 
 
@@ -109,8 +111,8 @@ class TextClassifier(ClassifierMixin, _Texts):
 
     Attributes:
         classes_: the labels, with their types in the data of `fit`, in the order of
-            `predict_proba`. They have the order of `classes`, or are sorted without it.
-            `threshold` is for `classes_[1]`.
+            `predict_proba`. They have the order of the setting `classes`, or else are
+            sorted. `threshold` is for `classes_[1]`.
     """
 
     task_types = ("classification", "multi_label")

@@ -118,7 +118,7 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
     def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
-    return Session(path, [each.name for each in session.get_inputs()], outputs, run)
+    return Session(path, [tensor.name for tensor in session.get_inputs()], outputs, run)
 
 
 def _open_litert(path: Path, num_threads: int | None) -> Session:

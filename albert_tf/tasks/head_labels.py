@@ -39,8 +39,8 @@ def match(
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]
     outputs = [_normalize(label) for label in head]
-    for each in (labels, names):
-        candidate = [_normalize(label) for label in each]
+    for task_labels in (labels, names):
+        candidate = [_normalize(label) for label in task_labels]
         if len(set(outputs)) == len(outputs) and sorted(candidate) == sorted(outputs):
             return [outputs.index(label) for label in candidate]
     return None

@@ -147,8 +147,8 @@ def clean_text(
     are lower-cased with `do_lower_case`.
 
     **As released:** combining marks are removed: "й" becomes "и", and Hindi loses
-    virama and nukta. With `keep_accents` the marks stay, in canonical order. The own
-    rules of the model (by default NFKC) then compose letters and marks again. So the
+    virama and nukta. With `keep_accents` the marks stay, in canonical order. The
+    model's own rules (by default NFKC) then compose letters and marks again. So the
     pieces depend neither on the composition of the text nor on the version of Unicode.
     """
     text = " ".join(text.split())
@@ -218,7 +218,7 @@ class Tokenizer(abc.ABC):
         """Encodes as `encode_batch` does, for `word_starts("released")`.
 
         **As released:** the text of an unknown piece decides whether the piece begins a
-        word. A piece that does not gets the id of [MASK], which never begins a word.
+        word. If not, the piece gets the id of [MASK], which never begins a word.
         """
         return self.encode_batch(texts)
 
@@ -314,27 +314,27 @@ class Tokenizer(abc.ABC):
     @property
     def pad_id(self) -> int:
         """Id of the padding piece."""
-        return self._special(self._pad_piece)
+        return self._special_id(self._pad_piece)
 
     @property
     def unk_id(self) -> int:
         """Id of the unknown piece."""
-        return self._special(self._unk_piece)
+        return self._special_id(self._unk_piece)
 
     @property
     def cls_id(self) -> int:
         """Id of [CLS], the first piece of every input."""
-        return self._special("[CLS]")
+        return self._special_id("[CLS]")
 
     @property
     def sep_id(self) -> int:
         """Id of [SEP], the last piece of every segment."""
-        return self._special("[SEP]")
+        return self._special_id("[SEP]")
 
     @property
     def mask_id(self) -> int:
         """Id of [MASK]."""
-        return self._special("[MASK]")
+        return self._special_id("[MASK]")
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -342,7 +342,7 @@ class Tokenizer(abc.ABC):
         names = (self._pad_piece, self._unk_piece, "[CLS]", "[SEP]", "[MASK]")
         return frozenset(self._ids[name] for name in names if name in self._ids)
 
-    def _special(self, piece: str) -> int:
+    def _special_id(self, piece: str) -> int:
         """Returns the id of a special piece, or raises InputError."""
         if piece not in self._ids:
             raise InputError(f"{self.path}: the vocabulary has no piece {piece!r}")
@@ -395,7 +395,7 @@ class SentencePieceTokenizer(Tokenizer):
         with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
             processor.load_from_serialized_proto(contents)
             pieces = [processor.id_to_piece(i) for i in range(len(processor))]
-            stored = read_cleaning(contents)
+            cleaning = read_cleaning(contents)
         # SentencePiece accepts a control piece and an ordinary one of the same name.
         if len({*pieces}) < len(pieces) or processor.unk_id() < 0:
             raise InputError(
@@ -403,8 +403,8 @@ class SentencePieceTokenizer(Tokenizer):
                 f"model of SentencePiece's trainer"
             )
         flags = (do_lower_case, keep_accents)
-        stored |= hf_files.read_cleaning(spm_model_file, *flags, is_wordpiece=False)
-        super().__init__(spm_model_file, contents, pieces, stored)
+        cleaning |= hf_files.read_cleaning(spm_model_file, *flags, is_wordpiece=False)
+        super().__init__(spm_model_file, contents, pieces, cleaning)
         pad_id = processor.pad_id()
         self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
         self._unk_piece = pieces[processor.unk_id()]
@@ -483,19 +483,19 @@ class SentencePieceTokenizer(Tokenizer):
         has_text = lengths > 0
         spans[has_text, 0] = origins[(ends - lengths)[has_text]]
         spans[has_text, 1] = origins[ends[has_text] - 1] + 1
-        # An inner byte has the span of the last piece before it that is not one.
+        # An inner byte has the span of the last piece before it that is no inner byte.
         first_byte = np.where(self._is_inner_byte[row], 0, np.arange(len(ids)))
         return spans[np.maximum.accumulate(first_byte)]
 
     def _clean_origins(self, text: str) -> np.ndarray:
         """Returns the index in the text of each character of the cleaned text."""
         is_text = ~_is_space(text)
-        # The last space of a run is_kept, except the spaces before the first word.
+        # The last space of a run is kept, except the spaces before the first word.
         is_kept = is_text.copy()
         is_kept[:-1] |= is_text[1:]
         is_kept[: is_text.argmax() if len(text) else 0] = False
         characters = DECOMPOSED_WITH_MARKS if self.keep_accents else DECOMPOSED
-        # Marks that canonical order moves do not take their origins along.
+        # Canonical order moves some marks; their origins are not moved.
         single_spaced = " ".join(text.split())
         return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
@@ -555,7 +555,7 @@ class WordPieceTokenizer(Tokenizer):
         flags = (do_lower_case, keep_accents)
         cleaning = hf_files.read_cleaning(vocab_file, *flags, is_wordpiece=True)
         super().__init__(vocab_file, contents, pieces, cleaning)
-        self._special(self._unk_piece)
+        self._special_id(self._unk_piece)  # raises InputError if it is missing
         self._longest = max(map(len, pieces))
         self._word_ids: dict[str, list[int]] = {}
 
@@ -616,12 +616,12 @@ class WordPieceTokenizer(Tokenizer):
         words, origins = _translate(words, origins, self.last_stage)
         spans: list[Span] = []
         for match in re.finditer(r"\S+", words):
-            at = match.start()
+            begin = match.start()
             for id in self._encode_word(match.group()):
                 length = len(self.pieces[id].removeprefix(CONTINUATION))
-                end = match.end() if id == self.unk_id else at + length
-                spans.append((origins[at], origins[end - 1] + 1))
-                at = end
+                end = match.end() if id == self.unk_id else begin + length
+                spans.append((origins[begin], origins[end - 1] + 1))
+                begin = end
         return np.array(spans, int).reshape(-1, 2)
 
     def _text_of(self, id: int) -> str:
@@ -674,7 +674,7 @@ def load(
 
 
 # The tag of a field at the end of the model, which SentencePiece and tensorflow_text
-# ignore. The field's number is reserved for extensions: arXiv 1909.11942, the paper.
+# ignore. The field's number is the paper's arXiv number, in the range for extensions.
 _CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2, in 7 bits per byte
 # The tag, one byte with the length, and a JSON object.
 _CLEANING_FIELD = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
@@ -713,7 +713,7 @@ _SPACELESS_SCRIPTS = (
 
 
 def _begins_word_as_released(piece: str) -> bool:
-    """Whether the released code takes a SentencePiece piece for the begin of a word."""
+    """Whether a SentencePiece piece begins a word in the released code."""
     if piece.startswith((WORD_MARK, "<")) or piece in _RELEASED_PUNCTUATION:
         return True
     english_characters = _RELEASED_PUNCTUATION | set("abcdefghijklmnopqrstuvwxyz")
@@ -768,7 +768,7 @@ def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
     """Extends spans over deleted characters, and gives a span to pieces without text.
 
     Args:
-        text: the text.
+        text: the original text.
         spans: int [N, 2], see `Tokenizer._align`.
 
     Returns:

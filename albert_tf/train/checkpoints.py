@@ -1,9 +1,10 @@
 """Checkpoints of a run: TF1 checkpoints that also hold the number of examples seen.
 
-The folder of a run has the files of the released code: `model.ckpt-<step>.*` with the
-optimizer's slots and `global_step`, `checkpoint` and `albert_config.json`. So the
-released code can resume a run of this code, and vice versa. Tensors under `albert_tf/`
-hold the number of examples seen, the states of the dropout seeds and the loss scale.
+The folder of a run has the files of the released code: `checkpoint`,
+`albert_config.json`, and `model.ckpt-<step>.*` with the optimizer's slots and
+`global_step`. So the released code can resume a run of this code, and vice versa.
+Tensors under `albert_tf/` hold the number of examples seen, the states of the dropout
+seeds and the loss scale.
 """
 
 import json
@@ -45,7 +46,7 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # Seeds have numbers, because Keras names depend on other models of the process.
+        # Seeds are numbered, since Keras names depend on other models of the process.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -111,11 +112,11 @@ class Checkpoints:
         prefix, optimizer = self.prefix(step), self._optimizer
         weights.save(self._model, prefix, "tf1", optimizer=optimizer, extra=extra)
         steps = checkpoints.steps(self._folder)
-        for old in steps[: -self._keep] if self._keep else ():
+        for old_step in steps[: -self._keep] if self._keep else ():
             # The index is deleted first: a checkpoint without an index is ignored.
             for suffix in reversed(_SUFFIXES):
-                with errors.wrap_write(self.prefix(old)):
-                    Path(f"{self.prefix(old)}{suffix}").unlink(missing_ok=True)
+                with errors.wrap_write(self.prefix(old_step)):
+                    Path(f"{self.prefix(old_step)}{suffix}").unlink(missing_ok=True)
 
     @property
     def best(self) -> Mapping[str, float]:
@@ -153,5 +154,5 @@ class Checkpoints:
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns the number of updates that an optimizer has made, on any devices."""
+    """Returns the number of updates of an optimizer on one or more devices."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))

@@ -84,7 +84,7 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
     Raises:
         InputError: see `read`; or the picture cannot be written.
     """
-    # Without pyplot, which would choose a backend for the whole program.
+    # pyplot is not used: it would choose a backend for the whole program.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 4.5), layout="constrained")

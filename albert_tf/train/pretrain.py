@@ -39,13 +39,13 @@ def run(
     log_line = functools.partial(print, file=log)
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
-    writes = config.do_train and is_chief(strategy)
+    writes_run_file = config.do_train and is_chief(strategy)
     with loop.lock_output_dir(config, strategy):
-        if writes:
+        if writes_run_file:
             run_file.check(log_line)
         multiple = pad_multiple(strategy, config.xla)
         task = Pretraining(pretraining, evaluate=config.do_eval, multiple=multiple)
         outcome = loop.run(task, config, strategy, log, run_file)
-    if writes:
-        run_file.log_end(log_line, " --task=fill_mask 'The [MASK] is here.'")
+    if writes_run_file:
+        run_file.log_end(log_line, options=" --task=fill_mask 'The [MASK] is here.'")
     return dict(outcome.best or outcome.metrics)

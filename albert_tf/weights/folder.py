@@ -87,7 +87,7 @@ class ModelFolder:
 
     @property
     def _has_own_checkpoint(self) -> bool:
-        """Whether the folder of `path` itself has a TF checkpoint."""
+        """Whether the folder of `path`, not `output_dir`, has a TF checkpoint."""
         return self._path is not None and any(self.folders[-1].glob("*.index"))
 
     @functools.cached_property
@@ -146,9 +146,9 @@ class ModelFolder:
         """Opens the vocabulary of the flags, or of the first folder that has one.
 
         The flags decide how text is cleaned. If they are not set, the metadata of the
-        first folder that names a vocabulary decides. If there is none, the vocabulary
-        itself or the files of transformers in its folder decide. The last default is
-        the release.
+        first folder that names a vocabulary decides. If no folder names one, the
+        vocabulary itself or the files of transformers in its folder decide. The last
+        default is the released cleaning.
 
         Returns:
             None if no flag names a vocabulary and no folder has one.

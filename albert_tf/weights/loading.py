@@ -29,7 +29,7 @@ from albert_tf.weights.names import (
 )
 from albert_tf.weights.source import Source
 
-# Kinds of numpy: booleans, complex numbers, objects, texts and times.
+# `dtype.kind` of booleans, complex numbers, objects, texts and times in NumPy.
 _NOT_REAL = "bcOSUMm"
 _log = logging.getLogger(__name__)
 
@@ -102,9 +102,9 @@ def load(
         The weights that were loaded, missing, unused and ignored.
 
     Raises:
-        InputError: the path does not exist, or the file is unknown or damaged.
-        MisfitError: unless allowed above, the file lacks a weight, the model lacks a
-            tensor, or a shape differs. The message lists each with its shape.
+        InputError: the path does not exist, has an unknown format, or is damaged.
+        MisfitError: unless an argument allows it, the file lacks a weight, the model
+            lacks a tensor, or a shape differs. The message lists each with its shape.
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
@@ -118,7 +118,7 @@ def load(
     for target in targets:
         choices = (target.name, target.group0 if init_from_group0 else None)
         names[target] = next((name for name in choices if name in shapes), None)
-    used = {*names.values(), None if optimizer is None else STEP}
+    used_names = {*names.values(), None if optimizer is None else STEP}
     report = Report(
         format=source.format,
         loaded=tuple(t.path for t, name in names.items() if name is not None),
@@ -126,9 +126,9 @@ def load(
         unused={
             name: shape
             for name, shape in source.shapes.items()
-            if name not in used and not is_in_empty_group(name, model.config)
+            if name not in used_names and not is_in_empty_group(name, model.config)
         },
-        ignored=tuple(name for name in source.ignored if name not in used),
+        ignored=tuple(name for name in source.ignored if name not in used_names),
     )
     _check_fit(model, report, parts, _as_tuple(allow_missing), names, source)
     step = None if optimizer is None else source.read(STEP)
@@ -159,12 +159,13 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     if not heads:
         return models.AlbertEncoder(config)
     shape = _head_shape(HEADS[heads[0]][0], source) or ()  # not empty: see `heads`
-    labels = shape[0 if source.format in ("tf1", "hf") else 1]
+    # These two formats store the kernel as [labels, H].
+    num_labels = shape[0 if source.format in ("tf1", "hf") else 1]
     # In transformers, the heads of classifiers of texts and of tokens have one name.
     kind = metadata.find_task(Path(source.path)).get("kind")
     if kind == "token_classification" or "AlbertClassifier" not in heads:
-        return models.AlbertTokenClassifier(config, labels)
-    return models.AlbertClassifier(config, labels)
+        return models.AlbertTokenClassifier(config, num_labels)
+    return models.AlbertClassifier(config, num_labels)
 
 
 def _head_shape(row: Row, source: Source) -> tuple[int, ...] | None:
@@ -226,8 +227,9 @@ def _assign(
             )
         variable = target.variable
         is_constant = isinstance(variable, np.ndarray)  # see `Target`
-        _, first = values.setdefault(id(variable), (variable, value))  # if shared
-        if not np.array_equal(variable if is_constant else first, value):
+        # Tensors of layers that share a variable must be equal.
+        _, first_value = values.setdefault(id(variable), (variable, value))
+        if not np.array_equal(variable if is_constant else first_value, value):
             expected = (
                 "expected the identity, because embedding_size equals hidden_size"
                 if is_constant

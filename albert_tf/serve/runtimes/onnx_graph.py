@@ -224,8 +224,8 @@ def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -
     mask_scores = graph.Unsqueeze(_mask_scores(graph, inputs["input_mask"]), [1, 2])
     blocks = list(encoder.layers_in_order())
     for i, block in enumerate(blocks):
-        skips = first_only and i == len(blocks) - 1
-        hidden = _block(graph, block, hidden, mask_scores, first_only=skips)
+        skips_tokens = first_only and i == len(blocks) - 1
+        hidden = _block(graph, block, hidden, mask_scores, first_only=skips_tokens)
     return hidden
 
 
@@ -296,8 +296,8 @@ def _conditional_spans(
     shape = [-1, head.start_n_top * head.end_n_top]
     end_index = graph.Reshape(end_index, shape)
     weights = graph.Unsqueeze(graph.Softmax(start), [1])
-    expected = graph.Squeeze(graph.MatMul(weights, states), [1])
-    pair = graph.Concat(expected, graph.first_state(states), axis=-1)
+    mean_state = graph.Squeeze(graph.MatMul(weights, states), [1])
+    pair = graph.Concat(mean_state, graph.first_state(states), axis=-1)
     hidden = graph.Tanh(graph.dense(head.answer_hidden, pair))
     cls_logits = graph.Squeeze(graph.dense(head.answer, hidden), [-1])
     return {
@@ -313,9 +313,9 @@ def _conditional_spans(
 def _end_log_probs(
     graph: _Graph, head, states: str, start_index: str, impossible: str
 ) -> str:
-    """Returns the log-probability of each token for each start, float32 [B, S, T]."""
+    """Returns the log-probability of each end for each start, float32 [B, S, T]."""
     starts = _gather_positions(graph, states, start_index)
-    # The input of this layer is [state, start]; each half of its kernel is one product.
+    # The input of this layer is [state, start]; each part has half of the kernel.
     layer = head.end_hidden
     upper, lower = np.split(np.asarray(layer.kernel), 2)
     kernel = graph.store(f"{layer.kernel.path} of the state", upper)
@@ -331,6 +331,7 @@ def _end_log_probs(
 
 
 def _mask(graph: _Graph, logits: str, impossible: str) -> str:
+    """Returns the logits, with `IMPOSSIBLE_LOGIT` where `impossible` is 1."""
     possible = graph.Sub(1.0, impossible)
     masked = graph.Mul(logits, possible)
     return graph.Add(masked, graph.Mul(impossible, heads.IMPOSSIBLE_LOGIT))

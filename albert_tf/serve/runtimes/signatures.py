@@ -31,20 +31,20 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
 
     Args:
         model: an encoder, or an encoder with a head.
-        outputs: names of the outputs. Default: the head's; without a head, all.
+        outputs: names of the outputs. Default: the head's outputs; without a head, all.
 
     Raises:
         InputError: the model has another class, or lacks an output.
     """
-    head = _head_outputs(model)
-    available, width = {**head}, model.config.hidden_size
+    head_outputs = _head_outputs(model)
+    available, width = {**head_outputs}, model.config.hidden_size
     has_choices = isinstance(model, models.AlbertMultipleChoice)
     if not (has_choices or isinstance(model, models.AlbertClassifier)):
         available["sequence_output"] = (*_PER_TOKEN, width)
     if not has_choices:
         available["pooled_output"] = ("batch", width)
-    chosen = tuple(outputs) or tuple(head) or tuple(available)
-    for name in chosen:
+    names = tuple(outputs) or tuple(head_outputs) or tuple(available)
+    for name in names:
         if name not in available:
             raise InputError(
                 f"outputs={name!r}: {type(model).__name__} has {', '.join(available)}"
@@ -53,9 +53,9 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
     inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), per_token)
     if isinstance(model, models.AlbertConditionalSpanLabeler):
         inputs["p_mask"] = per_token
-    if "mlm_logits" in chosen:
+    if "mlm_logits" in names:
         inputs["masked_lm_positions"] = ("batch", "positions")
-    return Signature(inputs, {name: available[name] for name in chosen})
+    return Signature(inputs, {name: available[name] for name in names})
 
 
 def _head_outputs(model) -> dict[str, _Shape]:
@@ -90,7 +90,7 @@ def _head_outputs(model) -> dict[str, _Shape]:
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Returns the model, or a copy in float32 without recomputation."""
+    """Returns the model in float32 without recomputation, as a copy if it differs."""
     if model.dtype_policy.name == "float32" and model.config.recompute == "none":
         return model
     settings = model.get_config()

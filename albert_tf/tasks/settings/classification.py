@@ -48,7 +48,7 @@ class ClassificationSettings(TaskSettings):
             --train_file, or the model's labels. For a GLUE task, the order of the
             labels in a loaded head that does not name them.
         label_separator: Separator between the labels of a row, with --kind=multi_label.
-        class_weights: Weight of the labels in the training loss: balanced (equal total
+        class_weights: Weights of the labels in the training loss: balanced (equal total
             weight), or label=number pairs; other labels have weight 1.
 
     Raises:
@@ -77,7 +77,7 @@ class ClassificationSettings(TaskSettings):
     labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
     label_separator: str | None = flags.field(",", stored=OPTIONAL)
     class_weights: tuple[str, ...] = flags.field(())
-    # Whether an estimator was fitted on numbers or truth values, stored here as texts.
+    # Whether `labels` are the JSON of an estimator's numbers or truth values.
     labels_are_json: bool | None = config_field()
     # Lowest and highest label of a regression, and thus of its predictions.
     bounds: tuple[float, float] | None = config_field()

@@ -49,13 +49,13 @@ def open(path: Path) -> Source:
     shapes = {
         prefix + key: shard.get_slice(key).get_shape() for key, shard in shards.items()
     }
-    return Source("hf", path, shapes, read, lambda: _read_config(config_file))
+    return Source("hf", path, shapes, read, config=lambda: _read_config(config_file))
 
 
 def _read_config(path: Path) -> AlbertConfig:
     values = json_values.read_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
-    settings = {key: value for key, value in values.items() if key in keys}
+    config = {key: value for key, value in values.items() if key in keys}
     activation = str(values.get("hidden_act", "gelu_new"))
     if values.get("model_type") != "albert" or activation not in ACTIVATIONS:
         raise InputError(
@@ -65,5 +65,5 @@ def _read_config(path: Path) -> AlbertConfig:
     for key, expected in _FIXED.items():
         if values.get(key, expected) != expected:
             raise InputError(f"{path}: {key}={values[key]!r}: expected {expected!r}")
-    settings["hidden_act"] = ACTIVATIONS[activation]
-    return AlbertConfig.from_dict(settings, path)
+    config["hidden_act"] = ACTIVATIONS[activation]
+    return AlbertConfig.from_dict(config, path)

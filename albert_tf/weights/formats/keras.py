@@ -25,7 +25,7 @@ def open(path: Path) -> Source:
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},
-        lambda name: targets[name].to_format(targets[name].value()),
-        lambda: model.config,
+        read=lambda name: targets[name].to_format(targets[name].value()),
+        config=lambda: model.config,
         build_model=lambda: type(model).from_config(model.get_config()),
     )
