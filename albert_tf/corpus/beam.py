@@ -26,9 +26,9 @@ def run(
     Args:
         config: the runner and its options.
         function: a function that is defined at the top of a module.
-        jobs: the arguments of each call; the first is the path of the JSON file for
-            the result. After an InputError, the result is {"error": message}, because
-            each runner wraps exceptions in another way.
+        jobs: the arguments of each call; its first argument is the path of the JSON
+            file for the result. After an InputError, the result is {"error": message},
+            because each runner wraps exceptions in another way.
 
     Returns:
         The jobs, after the end of all calls.

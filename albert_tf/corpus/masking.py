@@ -22,7 +22,8 @@ import numpy as np
 from albert_tf.corpus.config import CorpusSettings
 
 # Each use of random numbers has a separate part of a seed's sequence, 2^32 numbers.
-# With `do_permutation`, spans are taken a second time.
+# With `do_permutation`, spans are taken a second time. With `HALVES`, `dynamic_masking`
+# draws the order of A and B.
 _SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
 # The key of a word consists of its random rank, the random length of its span, and its
 # number in the row, from the highest to the lowest bit. The length and the number have
@@ -34,8 +35,8 @@ FEATURES = {
     "masked_lm_ids": np.int32,
     "masked_lm_weights": np.float32,
 }
-# In a turn, each row tries the span that begins at one of its words. So many turns are
-# prepared together, since most rows are full long before their last word.
+# In a turn, each row tries the span that begins at one of its words. This many turns
+# are prepared together, since most rows are full long before their last word.
 _TURNS = 32
 
 
@@ -47,7 +48,7 @@ class Rules:
         config: `masked_lm_prob` and the other settings of masking. With
             `released_behaviour`, words and spans may continue after a [SEP].
         mask_id: id of [MASK].
-        replacements: int [R], the ids from which random tokens are drawn.
+        replacements: int [M], the ids from which random tokens are drawn.
     """
 
     config: CorpusSettings
@@ -110,7 +111,7 @@ def mask(
     """Masks a batch of features, see `shards.spec`.
 
     The words of a row are tried in random order as first words of spans. The number of
-    words n is drawn for each span. A span that exceeds the row's number of predictions
+    words n is drawn for each span. A span with more tokens than the row still needs
     is shortened. It is skipped if it still does not fit, or overlaps another span.
     Therefore accepted spans are shorter than drawn spans, as in the released code: the
     shares of 1, 2 and 3 words are 0.61/0.26/0.14 instead of 0.55/0.27/0.18.
@@ -120,7 +121,7 @@ def mask(
             function replaces `input_ids`, and adds `masked_lm_positions` in rising
             order, `masked_lm_ids` (the original ids) and `masked_lm_weights`, all
             [B, P] with zeros in unused slots.
-        rules: the rules.
+        rules: the settings and the ids of masking.
         seeds: uint64 [B], the seed of each row.
         counts: counts the drawn and the accepted spans by their number of words, and
             the predictions of each kind.
@@ -183,7 +184,7 @@ class _Spans:
         self._tokens = np.flatnonzero(maskable)
         tokens_per_row = np.count_nonzero(maskable, axis=1)
         row_begins = np.cumsum(tokens_per_row) - tokens_per_row
-        # A token that does not follow another maskable one begins a new run of text.
+        # A token that does not follow another maskable one begins a new text.
         # The last rows may have no maskable tokens. They begin after the last token, so
         # there is one element more.
         text_begins = np.zeros(self._tokens.size + 1, bool)
@@ -212,7 +213,8 @@ class _Spans:
         # The number in the row of the word before which a span must end.
         self._limit = np.zeros(self._is_taken.size, np.int64)
         self._limit[self._index] = np.repeat(ends, ends - texts) - row_words
-        # Number of tokens of the row's earlier words; of all words after the last word.
+        # Number of tokens of the row's earlier words. The entries after the row's last
+        # word have the number of tokens of all its words.
         self._before = np.repeat(tokens_per_row, self._width)
         self._before[self._index] = words - np.repeat(row_begins, self._words_per_row)
 
@@ -262,12 +264,12 @@ class _Spans:
     def _try(
         self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, quota: np.ndarray
     ) -> np.ndarray:
-        """Takes at most one span from one word of each row.
+        """Takes at most one span, which begins at a given word, in each of R rows.
 
         Args:
             begin: int [R], index of the word in the tables.
             n: int [R], number of words of the drawn span.
-            rows: int [R], the word's row.
+            rows: int [R], numbers of the rows.
             quota: int [R], tokens that may still be taken.
 
         Returns:
@@ -306,7 +308,7 @@ def _replace(
 
     All arrays are [N].
     """
-    # The high half of a number decides which; the low half draws the random token.
+    # The high half of a number chooses one of the three; the low half draws the token.
     numbers = draw(seeds, _REPLACED, columns)
     fraction = (numbers >> np.uint64(32)) / 2.0**32
     scaled = (numbers & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))

@@ -82,7 +82,7 @@ class Column(NamedTuple):
     def find(self, names: Collection[str]) -> str | None:
         """Returns the name of the column in a table; None if the table lacks it.
 
-        If no name is equal, one name may differ in case or in white space at its ends.
+        Without an exact match, one name may differ in case or outer white space.
         """
         expected = [name for name in (self.name, self.alternative) if name]
         for name in expected:
@@ -165,10 +165,10 @@ def read(
 
     Raises:
         InputError: the file cannot be read, has an unknown format, lacks a column or
-            has it twice, has no (unbroken) row, leaves a quote open, or is JSON with a
-            given header. Without `skip_bad_rows`, also: a row has another number of
-            cells than the header, has another encoding, is not JSON, lacks a value, or
-            `make` rejects it.
+            has it twice, has no (unbroken) row, leaves a quote open, or is JSON
+            although `header` is given. Without `skip_bad_rows`, also: a row has another
+            number of cells than the header, has another encoding, is not JSON, lacks a
+            value, or `make` rejects it.
     """
     reader = _Reader(Path(path), columns, header, dialect, log)
     rows: list[Row] = []
@@ -356,7 +356,7 @@ def _split_unquoted(data: bytes, delimiter: str) -> _NumberedRows:
             yield number, line.decode().split(delimiter) if line else None
         except UnicodeDecodeError:
             try:
-                # This raises always, since the line is not UTF-8.
+                # This always raises, since the line is not UTF-8.
                 _check_bytes(line.decode(errors="surrogateescape"))
             except RowError as problem:
                 yield number, problem

@@ -51,8 +51,8 @@ _TRAINING_ONLY = (
     *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
     *("wandb", "mlflow"),
 )
-# Attributes that `fit` sets. `_fitted` has its settings, and `_temporary` says whether
-# the folder of the run is temporary.
+# Attributes that `fit` sets. `_fitted` has the settings of that call, and `_temporary`
+# says whether the folder of the run is temporary.
 _FITTED_ATTRIBUTES = ("folder_", "metrics_", "members_", "_fitted", "_temporary")
 
 
@@ -143,7 +143,7 @@ class Model(BaseEstimator, abc.ABC):
         file_values = {name: self._settings.get(name) for name in file_names}
         key = (str(path), repr(sorted(options.items())))
         if key not in self._predictors:
-            with _preserve_global_state("float32"):
+            with _preserve_global_state(policy="float32"):
                 is_one = isinstance(path, str | Path)
                 load: Any = predict.load if is_one else predict.load_ensemble
                 self._predictors[key] = load(
@@ -187,7 +187,7 @@ def _preserve_global_state(policy: str | None = None) -> Iterator[None]:
 
 
 def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
-    """Builds settings from a user's values; other values are ignored.
+    """Builds settings from a user's values; ignores values without a field.
 
     Raises:
         InputError: a value has another type than its field.
@@ -197,7 +197,7 @@ def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
         if field.name not in values:
             continue
         value = rows.to_json_value(values[field.name])
-        # Bring a dict, and one text for a list, into the form of the flags.
+        # In the form of flags, a dict is a list of key=value, and one text is a list.
         if isinstance(value, dict):
             value = [f"{key}={item}" for key, item in value.items()]
         elif (
@@ -515,7 +515,7 @@ class FineTuned(Trained):
             raise InputError(
                 f"{folder}: has a run or other weights; use another folder"
             )
-        self._check_is_one()
+        self._check_no_ensemble()
         predictor = self._load_predictor(self.folder, {})
         metadata.write(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
@@ -540,7 +540,7 @@ class FineTuned(Trained):
         Raises:
             InputError: an unknown format, or the path cannot be written.
         """
-        self._check_is_one()
+        self._check_no_ensemble()
         path = Path(path)
         if format == "saved_model":
             self._load_predictor(self.folder, {}).export(path)
@@ -549,11 +549,11 @@ class FineTuned(Trained):
             path = path / "albert_model.keras"
             path.parent.mkdir(parents=True, exist_ok=True)
         given = {"input": self.folder, "output": path, "output_format": format}
-        with _preserve_global_state("float32"):
+        with _preserve_global_state(policy="float32"):
             convert.convert(_build_settings(ConversionSettings, given))
         return path
 
-    def _check_is_one(self) -> None:
+    def _check_no_ensemble(self) -> None:
         if self.members_:
             raise InputError(
                 f"{type(self).__name__}: an ensemble has no weights of its own; load "
@@ -603,7 +603,7 @@ class FineTuned(Trained):
         """Returns the values of the flags of a run, by name.
 
         Args:
-            values: settings.
+            values: values of settings, by name.
             splits: data and labels under "train", "dev" and "test".
             folder: the run's folder; data that is no file is written there.
         """
@@ -709,4 +709,4 @@ class FineTuned(Trained):
 
     def _read(self, data: Any) -> list[dict[str, Any]]:
         """Returns the rows of a table without the column of labels."""
-        return rows.read(data, self.columns[:-1], "the rows", self.lists)
+        return rows.read(data, self.columns[:-1], name="the rows", lists=self.lists)

@@ -29,7 +29,7 @@ def is_running() -> bool:
 
 
 class Progress(io.TextIOBase):
-    """Shows a table and curves in place of lines of progress; passes on other lines.
+    """Shows a table and curves in place of lines of progress; prints other lines.
 
     Args:
         folder: the run's folder.
@@ -82,7 +82,7 @@ def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
     """
     import pandas
 
-    lines: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
+    rows: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     loss = None
     for entry in entries:
         kind, metrics = entry["kind"], {}
@@ -92,7 +92,7 @@ def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
             floats = (name for name, value in entry.items() if isinstance(value, float))
             names = [name for name in floats if name not in _HIDDEN_METRICS]
             metrics = {name: entry[name] for name in names}
-        line = {"step": entry["step"], "training loss": loss, **metrics}
-        lines.setdefault(kind, []).append(line)
-    table = pandas.DataFrame(lines["eval"] or lines["train"]).tail(_MAX_ROWS)
+        row = {"step": entry["step"], "training loss": loss, **metrics}
+        rows.setdefault(kind, []).append(row)
+    table = pandas.DataFrame(rows["eval"] or rows["train"]).tail(_MAX_ROWS)
     return table.to_html(index=False, na_rep="", float_format="{:.4g}".format)

@@ -51,11 +51,11 @@ class Pretrained(Model):
         fields = predictor.fields
         if rows.is_file(data):
             config = PredictSettings(model=str(self.model), input_file=str(data))
-            lines = text_rows.read(config, (), fields, sys.stderr)
+            lines = text_rows.read(config, arguments=(), fields=fields, log=sys.stderr)
             inputs = [text_rows.check(*line, fields) for line in lines]
         else:
             data = [data] if isinstance(data, str) else data
-            inputs = rows.read(data, tuple(fields), "texts")
+            inputs = rows.read(data, tuple(fields), name="texts")
         return list(predictor(inputs))
 
     def predictor(self) -> Predictor:
@@ -87,7 +87,7 @@ class Scorer(Pretrained):
     task_type = "score"
 
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
-        """Returns the score of each text, float [n]; with `per_token`, per token."""
+        """Returns each text's score, float [n], the mean per token with `per_token`."""
         key = "per_token" if per_token else "score"
         return np.array([answer[key] for answer in self(texts)])
 

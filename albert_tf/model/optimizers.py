@@ -12,8 +12,8 @@ from keras import ops
 
 from albert_tf.errors import InputError
 
-# Ends of the names of weights without decay and without LAMB's scaling. Released code:
-# whole names that match LayerNorm, layer_norm or bias.
+# Ends of the names of weights without decay and without LAMB's scaling. The released
+# code searches the whole name for LayerNorm, layer_norm or bias.
 _EXCLUDED = ("gamma", "beta", "bias")
 
 
@@ -28,7 +28,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     The warm-up lasts while `s < start_warmup_step + num_warmup_steps`, even beyond the
     end of training. The decay counts from step 0, so the rate drops at the end of the
-    warm-up. From `num_train_steps` on, the decay formula gives 0.
+    warm-up. From `num_train_steps` on, the decay formula gives 0, unless `power` is 0.
 
     **As released:** before `start_warmup_step` the rate was negative; here it is 0.
 
@@ -92,10 +92,10 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         u = m / (sqrt(v) + epsilon) + weight_decay * w
         w = w - rate * u
 
-    Weights whose name ends in gamma, beta or bias are not decayed. A norm that is not
-    finite makes every weight NaN, as TensorFlow's clipping does. Under `tf.distribute`
-    the caller first sums the gradients over the replicas, so that the sum is clipped by
-    its own norm.
+    Weights whose name ends in gamma, beta or bias are not decayed. A global norm that
+    is not finite makes every weight NaN, as TensorFlow's clipping does. Under
+    `tf.distribute` the caller first sums the gradients over the replicas, so that the
+    norm of the sum decides the clipping.
 
     **As released:** here update number s, from 0 on, uses the rate of step s; on CPU
     the released train_op used the rate of step s + 1. On TPU each released replica
@@ -107,7 +107,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         beta_1: decay of the first moment, in [0, 1).
         beta_2: decay of the second moment, in [0, 1).
         epsilon: added to the root of the second moment.
-        global_clipnorm: largest norm of all gradients; None: no clipping.
+        global_clipnorm: maximum global norm of the gradients; None for no clipping.
         name: name of the optimizer.
     """
 
@@ -145,7 +145,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
     def slots(self, variable) -> dict[str, keras.Variable]:
         """Returns a variable's slots by their released names, adam_m and adam_v.
 
-        Returns none for a variable that was not given to `build`.
+        Returns an empty dict for a variable that was not given to `build`.
         """
         index = self._indices.get(id(variable))
         if index is None:

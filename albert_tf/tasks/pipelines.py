@@ -62,7 +62,7 @@ class Pipeline(abc.ABC):
 
     Attributes:
         settings_class: the class of `settings`; None for a pretrained model.
-        options: fields of `AnswerSettings` for this task type only.
+        options: names of the `AnswerSettings` fields for this task type only.
         outputs: outputs of the model to compute; all outputs of the head if empty.
         fields: keys of a row in the order of columns, each with True for a list of
             texts, False for a text and None for an optional text.
@@ -99,7 +99,7 @@ class Pipeline(abc.ABC):
         """Encodes a row.
 
         Raises:
-            InputError: the row has no question, such as a text without [MASK].
+            InputError: there is nothing to predict, as in a text without [MASK].
         """
 
     def select(self, inputs: Arrays, outputs: Arrays) -> Any:
@@ -140,6 +140,7 @@ class Pipeline(abc.ABC):
         # `second` is empty if there is one text.
         first, second = [*map(self.encode, texts), []][:2]
         pair = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
+        # The only row gets no padding, so any `pad_id` will do.
         batch = inputs.pad(pair, rows=[0], length=len(pair.ids), pad_id=0)
         return {name: value[0] for name, value in batch.items()}
 

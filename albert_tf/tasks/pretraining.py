@@ -27,8 +27,8 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
 _EXAMPLES_TO_COUNT = 50_000
-# Features that are 0 only in padding, each with the other features of that length; see
-# `Records.padded`.
+# Features that are 0 only in padding, each with the other features of the same length;
+# see `Records.padded`.
 _PADDED = {
     "input_mask": ("input_ids", "segment_ids", "token_boundary"),
     "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
@@ -92,7 +92,7 @@ class Pretraining(base.Task):
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def check_folder(self, folder: Path) -> None:
-        """Checks that a folder was trained with the same vocabulary."""
+        """Checks that a folder's model was trained with the records' vocabulary."""
         expected, actual = metadata.fingerprint(folder), self._data.fingerprint
         if expected and actual and expected != actual:
             raise InputError(
@@ -124,8 +124,8 @@ class Pretraining(base.Task):
             allow_missing=() if complete else heads_of_model,
             init_from_group0=init_from_group0,
         )
-        absent = sorted({name.split(".")[0] for name in report.missing})
-        note = f"; not in the file: {', '.join(absent)}" if absent else ""
+        missing_heads = sorted({name.split(".")[0] for name in report.missing})
+        note = f"; not in the file: {', '.join(missing_heads)}" if missing_heads else ""
         return f"{len(report.loaded)} weights ({report.format}){note}"
 
     def initialize(self, model: keras.Model) -> str | None:
@@ -174,7 +174,7 @@ class Pretraining(base.Task):
         return losses
 
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns the share of one part in the loss to minimise.
+        """Returns the share of one part of a batch in the loss to minimise.
 
         **As released:** the number of masked tokens has an added epsilon.
         """
@@ -274,6 +274,7 @@ class _Records:
             "keep_accents": settings.get("keep_accents", False),
         }
         tokenizer = None
+        # `load` takes a SentencePiece file, then a WordPiece file.
         paths = (None, str(file)) if file.suffix == ".txt" else (str(file), None)
         # The name may be from another machine, and invalid on this one.
         with contextlib.suppress(InputError, ValueError):

@@ -121,11 +121,11 @@ class TextTask:
                 f"task {self.name}: no {split} table; it has {', '.join(self.files)}"
             )
         below_root = Path(data_dir, self.files[split])
-        own_folder = Path(data_dir, below_root.name)
-        for path in (below_root, own_folder):
+        in_task_folder = Path(data_dir, below_root.name)
+        for path in (below_root, in_task_folder):
             if path.is_file():
                 return path
-        other = f" (nor {own_folder})" if own_folder != below_root else ""
+        other = f" (nor {in_task_folder})" if in_task_folder != below_root else ""
         raise InputError(f"{below_root}: no such file{other}; expected the {split} "
                          f"table of the task {self.name}")  # fmt: skip
 
@@ -294,8 +294,8 @@ def _parse_list(cell: str) -> list[Any]:
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
-            # NumPy prints lists without commas. Python concatenates the strings of such
-            # a list, so that the labels differ from the cell.
+            # NumPy prints arrays without commas. Python concatenates the strings of
+            # such a text, so that the labels differ from the cell.
             is_changed = parse is ast.literal_eval and _remove_spaces_and_quotes(
                 repr(labels)
             ) != _remove_spaces_and_quotes(cell)

@@ -69,7 +69,7 @@ def run(
         settings: the family's settings.
         config: the run's settings; `ensemble` names the members.
         model: the model's files.
-        devices: the devices.
+        devices: the settings of the devices.
         log: receives progress.
 
     Returns:
@@ -79,9 +79,9 @@ def run(
         InputError: the members have different tasks, or see `finetune.run`.
     """
     settings.check(config)
-    member = dataclasses.replace(config, ensemble=None, ensemble_search=None)
+    member_config = dataclasses.replace(config, ensemble=None, ensemble_search=None)
     strategy = loop.prepare(config, devices)
-    job = Job(family, settings, member, model, devices, strategy, log)
+    job = Job(family, settings, member_config, model, devices, strategy, log)
     if config.ensemble is None:
         return finetune.run(job)
     members = config.ensemble
@@ -110,7 +110,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         ensemble = _mean(members)
         key, metrics = ensemble.task.key_metric, {**ensemble.metrics}
         context = RunContext(
-            *(job.config, {}, job.writes, job.log),  # no best checkpoint
+            *(job.config, {}, job.writes, job.log),  # {}: no best checkpoint
             answer=lambda split: ensemble.answers[split.name],
             add_results=metrics.update,
         )
@@ -140,15 +140,16 @@ def _answer(job: Job, folder: str, shared: Any) -> _Member:
     with job.strategy.scope():
         model = task.build_model()
     task.load(model, weights.open_source(folder, job.config.checkpoint), complete=True)
+    # None: an evaluation needs no optimizer.
     trainer = Trainer(task, job.config, job.strategy, model, None, log=job.log)
-    unique = {split.name: split for parts in splits.values() for split in parts}
+    by_name = {split.name: split for parts in splits.values() for split in parts}
     answers = {
         name: finetune.answer(trainer, job.config, split)
-        for name, split in unique.items()
+        for name, split in by_name.items()
     }
     splits = {
-        use: [dataclasses.replace(split, features=None) for split in parts]
-        for use, parts in splits.items()
+        key: [dataclasses.replace(split, features=None) for split in parts]
+        for key, parts in splits.items()
     }
     metrics = _measure(task, splits, answers)
     task.training = task.evaluation = None
@@ -161,12 +162,12 @@ def _measure(
     task: FineTuningTask, splits: Splits, answers: Mapping[str, Any]
 ) -> dict[str, float]:
     """Returns the metrics of the splits with labels."""
-    measured = splits.get("dev") or splits.get("test") or ()
-    return task.measure_splits((split, answers[split.name]) for split in measured)
+    parts = splits.get("dev") or splits.get("test") or ()
+    return task.measure_splits((split, answers[split.name]) for split in parts)
 
 
 def _mean(members: Sequence[_Member]) -> _Member:
-    """Returns the first member with the mean of all answers, and its metrics."""
+    """Returns the first member with the mean of all answers and this mean's metrics."""
     first, count = members[0], len(members)
     answers = {
         name: functools.reduce(operator.add, (m.answers[name] for m in members)) / count

@@ -35,9 +35,9 @@ def choose(folder: Path, checkpoint: str) -> Path:
     if (folder / "checkpoint").exists():
         with errors.wrap_read(folder / "checkpoint"):
             text = (folder / "checkpoint").read_text("utf-8", errors="replace")
-        named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
+        match = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
         # The folder may have moved, so only the last part of the path counts.
-        newest = Path(named[1]).name if named else newest
+        newest = Path(match[1]).name if match else newest
     chosen = BEST if checkpoint == "best" and BEST in names else newest
     if chosen is None:
         raise InputError(

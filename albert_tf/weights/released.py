@@ -8,7 +8,7 @@ from albert_tf.data import download
 from albert_tf.errors import InputError
 from albert_tf.model.config import PUBLISHED
 
-# https://github.com/google-research/albert lists them.
+# https://github.com/google-research/albert lists these addresses.
 _ADDRESS = "https://storage.googleapis.com/albert_models/{}.tar.gz"
 _HUGGING_FACE = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 _MODEL_FILES = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
@@ -28,9 +28,9 @@ def resolve(path: str | Path) -> Path:
     Args:
         path: an existing path; or a released name, such as "albert_base_v2", which is
             downloaded into `download.home()`; or "hf://owner/name" or
-            "hf://owner/name@revision" of the Hugging Face Hub. The safetensors, the
-            configuration and the vocabulary of the latter are downloaded into the cache
-            of `huggingface_hub`.
+            "hf://owner/name@revision" of the Hugging Face Hub. From the Hub, the
+            safetensors, the configuration and the vocabulary are downloaded into the
+            cache of `huggingface_hub`.
 
     Raises:
         InputError: the download fails, or the file is damaged.
@@ -43,14 +43,14 @@ def resolve(path: str | Path) -> Path:
     return download.make_folder(
         download.home() / "weights" / name,
         [download.Remote(_ADDRESS.format(name))],
-        lambda new: _find_model_folder(name, new),
+        lambda root: _find_model_folder(name, root),
     )
 
 
-def _find_model_folder(name: str, new: Path) -> Path:
+def _find_model_folder(name: str, root: Path) -> Path:
     """Returns the folder in an unpacked archive that has the checkpoint."""
     with errors.wrap_read(name, "an archive with one albert_config.json"):
-        [folder] = {path.parent for path in new.rglob("albert_config.json")}
+        [folder] = {path.parent for path in root.rglob("albert_config.json")}
     return folder
 
 

@@ -46,7 +46,7 @@ def locate(
     Args:
         dataset: the training questions.
         tokenizer: an answer may differ from its context if their tokens are equal.
-        skip_bad_rows: whether to skip questions whose answer is not in the context.
+        skip_bad_rows: whether to skip questions without an answer in the context.
 
     Raises:
         InputError: a question that is not impossible has no answer, an empty one, or
@@ -72,18 +72,18 @@ def locate(
     else:
         unit, matches = "characters", {i: each.nearest for i, each in searches.items()}
     answers = {i: answer for i, answer in matches.items() if answer}
-    moved = {
+    moves = {
         i: f"{answer.start - searches[i].begin:+,}"
         for i, answer in answers.items()
         if answer.start != searches[i].begin
     }
     if unit != "characters":
         notes.append(f"{dataset.path}: every answer_start counts {unit}")
-    elif moved:
+    elif moves:
         notes.append(
-            f"Warning: {dataset.path}: {len(moved):,} of {len(searches):,} answers are "
+            f"Warning: {dataset.path}: {len(moves):,} of {len(searches):,} answers are "
             f"not at answer_start and were moved to the nearest location, by these "
-            f"numbers of characters: {format_ids(moved)}"
+            f"numbers of characters: {format_ids(moves)}"
         )
     return Locations(answers, skipped, notes)
 
@@ -129,11 +129,12 @@ class _Search:
     @functools.cached_property
     def _matches(self) -> list[Answer]:
         """All parts of the context that have the tokens of the answer, in order."""
-        context, folded = self._context, self._context.translate(_FOLDED)
+        context, folded = self._context, self._context.translate(_FOLD_MAP)
+        # The index in `context` of each character of `folded`.
         origins = np.repeat(
-            np.arange(len(context)), [len(_FOLDED[ord(c)]) for c in context]
+            np.arange(len(context)), [len(_FOLD_MAP[ord(c)]) for c in context]
         )
-        text, ids = self._text.translate(_FOLDED), self._tokenizer.encode(self._text)
+        text, ids = self._text.translate(_FOLD_MAP), self._tokenizer.encode(self._text)
         matches = []
         index = folded.find(text) if text else -1
         while index >= 0:
@@ -152,7 +153,7 @@ def _fold(character: str) -> str:
     return "".join(c for c in decomposed if unicodedata.category(c)[0] not in "CMZ")
 
 
-_FOLDED = CharacterMap(_fold)
+_FOLD_MAP = CharacterMap(_fold)
 
 
 def _search_contexts(

@@ -46,16 +46,17 @@ def windows(
         tokens.row_lengths(), sentence, sentences.nrows()
     )
     start = tf.cumsum(length, exclusive=True)
-    step = max(1, size // 2)
-    count = 1 + (tf.maximum(length - size, 0) + step - 1) // step
+    stride = max(1, size // 2)
+    count = 1 + (tf.maximum(length - size, 0) + stride - 1) // stride
+    # The index of each sentence's first window.
     first = tf.cumsum(count, exclusive=True)
-    # The window whose middle is nearest to the word; the first if two are.
+    # The window whose middle is nearest to the word; the first of two nearest windows.
     position = tokens.row_starts() - tf.gather(start, sentence)
-    number = (position - (size - 1 + step) // 2 + step - 1) // step
+    number = (position - (size - 1 + stride) // 2 + stride - 1) // stride
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
 
     row = tf.repeat(tf.range(sentences.nrows()), count)
-    begin = tf.ragged.range(count).values * step
+    begin = tf.ragged.range(count).values * stride
     lengths = tf.minimum(tf.gather(length, row) - begin, size)
     one = tf.ones_like(lengths)
     ids = in_graph.assemble(
@@ -65,7 +66,7 @@ def windows(
             in_graph.single(tokenizer.sep_id, one),
         ]
     )
-    return ids, tf.gather(first, sentence) + number, position - number * step + 1
+    return ids, tf.gather(first, sentence) + number, position - number * stride + 1
 
 
 def tag_texts(
@@ -79,13 +80,13 @@ def tag_texts(
 
     Input: `text`, string [B], which `in_graph.split_words` divides into words. Outputs:
     `types` and `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of
-    the text; `probabilities`, float32 [B, S], the mean over a span's words. S counts
-    entities, or words if the labels do not mark entities. After the last span of a text
-    there are "", -1 and 0. A label I-TYPE begins an entity if the word before has
-    another type, as in seqeval.
+    the text; `probabilities`, float32 [B, S], the mean over a span's words. S is the
+    maximum number of spans of a text. A span is an entity, or a word if the labels do
+    not mark entities. After the last span of a text there are "", -1 and 0. A label
+    I-TYPE begins an entity if the word before has another type, as in seqeval.
 
     Args:
-        model: labels tokens.
+        model: the model that labels tokens.
         tokenizer: the vocabulary.
         labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum number of tokens of an input.
@@ -111,20 +112,20 @@ class _Tagger(tf.Module):
         self._make_windows = lambda tokens, words: windows(
             tokens, words, max_seq_length - 2, tokenizer
         )
-        self._pad = tokenizer.pad_id
+        self._pad_id = tokenizer.pad_id
         are_entities = has_entities(labels)
         names = [label[2:] if are_entities else label for label in labels]  # O: ""
         self._types = sorted(set(names) - ({""} if are_entities else set()))
         index = {name: i for i, name in enumerate(self._types)}
         self._type_of = [index.get(name, -1) for name in names]
-        self._begins = [not label.startswith(INSIDE) for label in labels]
+        self._begins_span = [not label.startswith(INSIDE) for label in labels]
 
     def answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Finds spans in texts, string [B]."""
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # bad byte: U+FFFD
         words, begins, ends = in_graph.split_words(text)
         ids, window, position = self._make_windows(self._tokenize(words.values), words)
-        batch = in_graph.pad(ids, ids.row_lengths(), self._pad)
+        batch = in_graph.pad(ids, ids.row_lengths(), self._pad_id)
         predicted = serving.map_in_chunks(self._label, batch, _LABEL_SPECS)
         indices = tf.stack([window, position], axis=1)
         label = tf.gather_nd(predicted["label"], indices)
@@ -135,7 +136,7 @@ class _Tagger(tf.Module):
         same = (kind[1:] == kind[:-1]) & (row[1:] == row[:-1])
         continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]  # empty without words
         in_span = kind >= 0
-        is_first = in_span & (tf.gather(self._begins, label) | ~continues)
+        is_first = in_span & (tf.gather(self._begins_span, label) | ~continues)
         span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_span)
         count = tf.reduce_sum(tf.cast(is_first, tf.int32))
         row = tf.boolean_mask(row, is_first)

@@ -28,7 +28,7 @@ from albert_tf.text.inputs import Inputs
 
 # The label of a token that has none, as in transformers.
 _NO_LABEL = -100
-# For batches without labels.
+# Prevents a division by 0 in batches without labels.
 _MIN_LOSS_WEIGHT = 1e-6
 
 
@@ -39,7 +39,8 @@ class Features:
     Attributes:
         inputs: the windows.
         positions: int64 [N], position of each word's first token in its window.
-        word_bounds: int64 [W + 1]; window i labels range(*word_bounds[i : i + 2]).
+        word_bounds: int64 [W + 1]; window i labels the words
+            range(*word_bounds[i : i + 2]).
         unknown_words: number of words without a token.
     """
 
@@ -122,6 +123,7 @@ class Tagging(base.FineTuningTask):
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         bounds = arrays["bounds"]
+        # Windows contain all tokens of a sentence: 0 inputs and 0 tokens are truncated.
         windows = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
         unknown = int(arrays["unknown_words"])
         return Features(windows, arrays["positions"], arrays["word_bounds"], unknown)
@@ -166,9 +168,9 @@ class Tagging(base.FineTuningTask):
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the sum of the cross-entropies of the words."""
-        each = heads.token_classification_loss(outputs["logits"], batch["labels"])
+        losses = heads.token_classification_loss(outputs["logits"], batch["labels"])
         weights = base.example_weights(batch)
-        return {"loss": ops.sum(ops.sum(each, axis=1) * weights)}
+        return {"loss": ops.sum(ops.sum(losses, axis=1) * weights)}
 
     def prediction_outputs(self, outputs, batch):
         """Returns the probabilities of each token's labels, float32 [B, T, K]."""
@@ -197,9 +199,9 @@ class Tagging(base.FineTuningTask):
 
         Both have a list for each sentence.
         """
-        likely = np.array(self._labels, object)[answers.argmax(axis=-1)]
+        flat_tags = np.array(self._labels, object)[answers.argmax(axis=-1)]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
-        tags = [each.tolist() for each in np.split(likely, ends) if each.size]
+        tags = [each.tolist() for each in np.split(flat_tags, ends) if each.size]
         labels = [sentence.labels for sentence in split.examples[: len(tags)]]
         if not tags or None in labels:
             return tags, None
@@ -219,7 +221,7 @@ class Tagging(base.FineTuningTask):
         return scores
 
     def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
-        """Returns the numbers of the labels of sentences, int32 [N]."""
+        """Returns the class number of each word's label, int32 [N]."""
         numbers = {label: i for i, label in enumerate(self._labels)}
         flat = itertools.chain.from_iterable(labels)
         return np.array([numbers[label] for label in flat], np.int32)
@@ -230,7 +232,7 @@ class Tagging(base.FineTuningTask):
         super().predict_and_write(run, {"test": parts})
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
-        """Returns predictions in columns, scores by type or label, and a picture."""
+        """Returns files: predictions, scores by type or label, a confusion matrix."""
         tags, labels = self._tags(split, answers)
         files: dict[str, str | bytes] = {
             f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
