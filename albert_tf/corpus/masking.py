@@ -196,7 +196,7 @@ class _Spans:
         if rules.config.do_whole_word_mask:
             word_begins = starts[maskable] | text_begins
         words = np.flatnonzero(word_begins)  # indices in `_tokens`, [K]
-        self._sizes = np.diff(words, append=self._tokens.size)
+        self._sizes = np.diff(words, append=self._tokens.size)  # tokens per word
         # The index in `words` of the row's first word: [B], then [K].
         first_words = np.searchsorted(words, row_begins)
         self._words_per_row = np.diff(first_words, append=words.size)

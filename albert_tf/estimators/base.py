@@ -144,8 +144,8 @@ class Model(BaseEstimator, abc.ABC):
         key = (str(path), repr(sorted(options.items())))
         if key not in self._predictors:
             with _preserve_global_state(policy="float32"):
-                is_one = isinstance(path, str | Path)
-                load: Any = predict.load if is_one else predict.load_ensemble
+                has_one_model = isinstance(path, str | Path)
+                load: Any = predict.load if has_one_model else predict.load_ensemble
                 self._predictors[key] = load(
                     path,
                     _build_settings(AnswerSettings, options),

@@ -87,7 +87,10 @@ class Scorer(Pretrained):
     task_type = "score"
 
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
-        """Returns each text's score, float [n], the mean per token with `per_token`."""
+        """Returns the score of each text, float [n].
+
+        With `per_token`, it is the mean over the scored tokens.
+        """
         key = "per_token" if per_token else "score"
         return np.array([answer[key] for answer in self(texts)])
 

@@ -221,8 +221,8 @@ class _Records:
         self._descriptions = {path: each for path, each in descriptions.items() if each}
         traits = {path: _traits(each) for path, each in self._descriptions.items()}
         for path, description in self._descriptions.items():
-            size = description["vocabulary"]["size"]
-            config.check_vocabulary(f"{path}: the vocabulary", size)
+            vocab_size = description["vocabulary"]["size"]
+            config.check_vocabulary(f"{path}: the vocabulary", vocab_size)
             objective = traits[path]["objective"]
             if settings.objective not in (None, "none", objective):
                 raise InputError(

@@ -181,7 +181,7 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns the labels of examples, in the form of the result of `decode`."""
+        """Returns the labels of examples, in the form that `decode` returns."""
         values: list[Any] = [example.label for example in examples]
         if self.labels is None:
             return np.array(values, np.float32)

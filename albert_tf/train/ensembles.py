@@ -100,6 +100,7 @@ def run(
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
     with loop.lock_output_dir(job.config, job.strategy):
+        # All members read the data with the first member's settings.
         shared = job.family.stored_settings(folders[0])
         members = [_answer(job, folder, shared) for folder in folders]
         rows = [{"folder": member.folder, **member.metrics} for member in members]
@@ -128,7 +129,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
 
 
 def _answer(job: Job, folder: str, shared: Any) -> _Member:
-    """Opens one member and answers all splits; frees its model."""
+    """Opens one member, answers all splits, and frees the member's model."""
     job.log(f"Member {folder}")
     job = job.change(
         init_checkpoint=folder,
