@@ -13,7 +13,7 @@ from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.train.settings import DistributionSettings
 
-_MODEL = (ModelSettings, DistributionSettings)
+_MODEL_SETTINGS = (ModelSettings, DistributionSettings)
 
 
 class FineTuning:
@@ -57,7 +57,7 @@ class Classify(FineTuning):
     """
 
     task_type = "classification"
-    SETTINGS = (ClassificationSettings, ClassifierRunSettings, *_MODEL)
+    SETTINGS = (ClassificationSettings, ClassifierRunSettings, *_MODEL_SETTINGS)
 
 
 class Tag(FineTuning):
@@ -72,7 +72,7 @@ class Tag(FineTuning):
     """
 
     task_type = "token_classification"
-    SETTINGS = (TaggingSettings, FineTuningSettings, *_MODEL)
+    SETTINGS = (TaggingSettings, FineTuningSettings, *_MODEL_SETTINGS)
 
 
 class Squad(FineTuning):
@@ -87,7 +87,7 @@ class Squad(FineTuning):
     """
 
     task_type = "question_answering"
-    SETTINGS = (SquadSettings, SquadRunSettings, *_MODEL)
+    SETTINGS = (SquadSettings, SquadRunSettings, *_MODEL_SETTINGS)
 
 
 class Race(FineTuning):
@@ -100,7 +100,7 @@ class Race(FineTuning):
     """
 
     task_type = "multiple_choice"
-    SETTINGS = (RaceSettings, RaceRunSettings, *_MODEL)
+    SETTINGS = (RaceSettings, RaceRunSettings, *_MODEL_SETTINGS)
 
 
 COMMANDS = {"classify": Classify, "tag": Tag, "squad": Squad, "race": Race}

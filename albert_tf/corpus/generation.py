@@ -1,9 +1,10 @@
 """Makes record files: plan -> make shards -> merge -> describe.
 
-Shards hold some of the records and are merged into the output files. Unfinished files
-are in the folder `<output>.work`. When a shard or an output file is complete, its JSON
-file is written to that folder. A run that finds this JSON file does not make the shard
-or output file again. Local processes or Apache Beam make and merge the shards.
+Each shard has a part of the records, and all are merged into the output files.
+Unfinished files are in the folder `<output>.work`. When a shard or an output file is
+complete, its JSON file is written to that folder. A run that finds this JSON file does
+not make the shard or output file again. Local processes or Apache Beam make and merge
+the shards.
 """
 
 import contextlib
@@ -58,13 +59,13 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     else:
         files.check_outputs(config.outputs, sizes)
         plan = shards.plan(sizes, config)
-        count = min(config.num_workers or cores.available(), len(plan))
-        runner: Any = workers.pool(count)
+        num_workers = min(config.num_workers or cores.available(), len(plan))
+        pool: Any = workers.pool(num_workers)
         if config.runner:
-            runner = contextlib.nullcontext(functools.partial(beam.run, config))
+            pool = contextlib.nullcontext(functools.partial(beam.run, config))
         is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
-        with lock, runner as run:
+        with lock, pool as run:
             files.remove_unfinished(config.outputs)  # temporary files of killed runs
             _prepare_folder(work, identity, log)
             _make_files(config, identity, plan, work, log, run)
@@ -78,10 +79,10 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> None:
     """Deletes the unfinished files if they are from other settings or another input."""
     settings_path = f"{work}/settings.json"
-    earlier = files.read_json(settings_path)
-    if earlier == identity:
+    earlier_identity = files.read_json(settings_path)
+    if earlier_identity == identity:
         return
-    if earlier:
+    if earlier_identity:
         log.write(f"{work}: settings or text have changed; starting over\n")
     files.remove([settings_path, *files.glob(f"{work}/*")])
     files.write_json(settings_path, identity)
@@ -100,7 +101,7 @@ def _make_files(
     Args:
         config: the run's settings.
         identity: the result of `manifest.identity`.
-        plan: the shards' plans.
+        plan: the result of `shards.plan`.
         work: the folder of unfinished files.
         log: gets progress and warnings.
         run: calls a function with the arguments of every job, in any order.
@@ -111,13 +112,13 @@ def _make_files(
     ]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
-    # The keys are the subset and number of the output file.
+    # The keys are the subset and the number of the output file.
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
     for (path, _, shard), result in zip(jobs, results, strict=True):
         counts[shard.subset].update(result["counts"])
-        part_path = shards.record_file(path)
+        shard_path = shards.record_file(path)
         for block in map(shards.Block._make, result["blocks"]):
-            blocks[shard.subset, block.file].append((part_path, block))
+            blocks[shard.subset, block.file].append((shard_path, block))
     for warning in manifest.check_input(sum(counts.values(), Counter()), config):
         log.write(f"warning: {warning}\n")
     subsets = manifest.nonempty_subsets(counts)
@@ -131,11 +132,11 @@ def _make_files(
     _run_jobs("files", shards.merge, jobs, work, log, run)
     # The description of the training files comes last: it makes the run complete.
     for subset in subsets[::-1]:
-        records = [
+        record_counts = [
             sum(block.records for _, block in blocks[subset, n])
             for n in range(len(config.record_files(subset)))
         ]
-        content = manifest.describe(identity, config, subset, counts, records)
+        content = manifest.describe(identity, config, subset, counts, record_counts)
         files.write_json(config.description_path(subset), content)
         log.write(manifest.summary(content))
 

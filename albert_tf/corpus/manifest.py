@@ -14,9 +14,9 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
-# Counts of the lines of the input, for all subsets together.
+# Names of the counters of input lines, which are sums over all subsets.
 _INPUT_COUNTERS = ("lines", "lines_cut", "undecodable_lines")
-# Counts of the records of a subset, over all duplicates.
+# Names of the counters of a subset, which count a text once for each duplicate.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
@@ -51,13 +51,13 @@ def _is_valid(description: Mapping[str, Any]) -> bool:
     """Returns whether a description has the keys that training reads."""
     try:
         settings, vocabulary = description["settings"], description["vocabulary"]
-        special = [*vocabulary["special_ids"], vocabulary["mask_id"]]
+        ids = [*vocabulary["special_ids"], vocabulary["mask_id"]]
         counts = [entry["records"] for entry in description["files"].values()]
         statistics = description.get("statistics", {"instances": sum(counts)})
         return (
             isinstance(settings["objective"], str)
             and isinstance(vocabulary["fingerprint"], str)
-            and all(type(id) is int and 0 <= id < vocabulary["size"] for id in special)
+            and all(type(id) is int and 0 <= id < vocabulary["size"] for id in ids)
             # Training takes the length of an epoch from these numbers.
             and sum(counts) == statistics["instances"]
         )
@@ -197,7 +197,7 @@ def describe(
 
 
 def nonempty_subsets(counts: Mapping[Subset, Counter]) -> list[Subset]:
-    """Returns the subsets that have documents, given their counters.
+    """Returns the subsets that have records, given the counters of all subsets.
 
     Raises:
         InputError: a subset has documents, but no records.
@@ -226,21 +226,21 @@ def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
     """
     input_file = f"--input_file={','.join(config.input_file)}"
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
-    train, held_out = counts["train_documents"], counts["eval_documents"]
-    documents = train + held_out
+    num_train, num_held_out = counts["train_documents"], counts["eval_documents"]
+    documents = num_train + num_held_out
     unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
     # {message: whether it applies}
     mistakes = {
         f"{input_file}: no text in it": not documents,
         f"{eval_fraction}: no document is left to train on; the input has "
-        f"{documents}": not train,
+        f"{documents}": not num_train,
         f"{input_file}: one document, and the second segment must come from another; "
         f"expected a blank line between documents": (
-            config.samples_other_documents and train < 2
+            config.samples_other_documents and num_train < 2
         ),
         f"{eval_fraction}: one document of {documents} is held out, and the second "
         f"segment must come from another; expected a larger share, or 0": (
-            config.samples_other_documents and held_out == 1
+            config.samples_other_documents and num_held_out == 1
         ),
     }
     for message, applies in mistakes.items():
@@ -253,7 +253,7 @@ def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
             counts["undecodable_lines"]
         ),
         f"no document was held out: {eval_fraction} of {documents}": (
-            config.eval_fraction and not held_out
+            config.eval_fraction and not num_held_out
         ),
         f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
         f"text": unknown > MAX_UNKNOWN,
@@ -264,6 +264,14 @@ def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
 def _statistics(
     subset: Subset, total: Counter, counts: Counter, config: CorpusSettings
 ) -> dict[str, Any]:
+    """Returns the statistics of a subset.
+
+    Args:
+        subset: "train" or "eval".
+        total: the sum of the counters of all subsets.
+        counts: the counters of the subset.
+        config: the run's settings.
+    """
     tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")
     predictions = {kind: counts[f"predictions_{kind}"] for kind in kinds}

@@ -21,7 +21,7 @@ class QuestionAnswerer(FineTuned):
     Data is the path of a file in SQuAD's format, or a table with the columns
     `question`, `context` and `answers`. `answers` is a list of dicts with `text` and
     `answer_start`, or one dict with a list under each key, as in Hugging Face's data
-    sets. If it is empty, the passage does not answer the question.
+    sets. If `answers` is empty, the passage does not answer the question.
     """
 
     family = QuestionAnswering
@@ -97,8 +97,8 @@ def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
     """
     records = []
     for number, row in enumerate(table, 1):
-        answers = reading.parse_answers(row["answers"], f"{name}, row {number}")
-        given = [{"text": text, "answer_start": start} for text, start in answers]
-        overrides = {"id": str(number), "answers": given, "is_impossible": not given}
-        records.append({**row, **overrides})
+        pairs = reading.parse_answers(row["answers"], f"{name}, row {number}")
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        fields = {"id": str(number), "answers": answers, "is_impossible": not answers}
+        records.append({**row, **fields})
     return {"data": records}

@@ -49,11 +49,11 @@ def read(
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
         alternatives: other lists of columns; if the first row lacks `columns`, the
-            first list that it has is read.
+            first list whose columns it has is read.
         labels: the values of the last column, if the data lacks it.
 
     Raises:
-        InputError: the data has no such form, or a row lacks a value.
+        InputError: the data is in no such form, or a row lacks a value.
     """
     if is_path(data) or not isinstance(data, Iterable):
         raise InputError(
@@ -167,11 +167,11 @@ def _to_cells(row: Any) -> Any:
 def _convert_row(
     item: Any, choices: Sequence[Sequence[str]], location: str, lists: Sequence[str]
 ) -> Row:
-    """Returns the row of an item of `_iter_rows`, with the first choice that fits it.
+    """Returns the row of an item of `_iter_rows`.
 
     Args:
         item: a dict, a sequence of cells or a single value.
-        choices: lists of columns.
+        choices: lists of columns; the first one that fits the item is used.
         location: the location of the item, for messages.
         lists: the columns whose values are lists; these values may be missing.
 
@@ -219,7 +219,7 @@ def to_json_value(value: Any) -> Any:
     """Converts a value to JSON's types; missing values of pandas become None.
 
     Raises:
-        UnicodeDecodeError: bytes are no text.
+        UnicodeDecodeError: bytes are not UTF-8.
     """
     if isinstance(value, bytes):
         return value.decode()

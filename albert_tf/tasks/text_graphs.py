@@ -89,7 +89,7 @@ def regressor(
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
         pairs: whether the inputs are pairs of texts.
-        bounds: lowest and highest value.
+        bounds: lowest and highest value of the output; None for no bounds.
 
     Raises:
         InputError: the model, the length or the vocabulary do not fit.

@@ -1,6 +1,6 @@
 """Writes models for LiteRT (TensorFlow Lite) and ONNX Runtime.
 
-Both formats store only once the weights that ALBERT's layers share.
+In both formats, weights that several layers share are stored only once.
 
 signatures  inputs and outputs of each class of model, and its graph in float32
 litert      writes LiteRT files
@@ -52,9 +52,9 @@ def save(
             products to 8 bits, with dynamic scales. LiteRT has a scale for each token;
             ONNX has one for the batch, so outputs depend slightly on the batch.
             LiteRT's int8 file of a pretraining model has the word table twice, rounded
-            for the lookup and for the output.
-        outputs: names of the outputs. Default: the head's, or `sequence_output`
-            and `pooled_output` of an encoder.
+            once for the lookup and once for the output.
+        outputs: names of the outputs. Default: the outputs of the head, or
+            `sequence_output` and `pooled_output` of an encoder.
 
     Returns:
         The path.
@@ -110,29 +110,29 @@ def in_tensorflow(
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`; also "encoder_outputs", [B, L, T, H].
-        eagerly: run without a graph, which takes seconds to trace. Batches of all
-            sizes share one graph.
+        eagerly: run without a graph, which takes seconds to trace. Without `eagerly`,
+            batches of all sizes share one graph.
     """
     import tensorflow as tf
 
     names = outputs or [*signature(model).outputs]
 
     def compute(batch: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = model(batch)
+        tensors = model(batch)
         if "encoder_outputs" in names:
-            return {"encoder_outputs": tf.stack(outputs["encoder_outputs"], axis=1)}
-        return {name: outputs[name] for name in names}
+            return {"encoder_outputs": tf.stack(tensors["encoder_outputs"], axis=1)}
+        return {name: tensors[name] for name in names}
 
     call: Callable | None = compute if eagerly else None
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         nonlocal call
         if call is None:
-            sizes = {name: [None] * x.ndim for name, x in batch.items()}
-            specs = {n: tf.TensorSpec(size, tf.int32) for n, size in sizes.items()}
+            shapes = {name: [None] * x.ndim for name, x in batch.items()}
+            specs = {n: tf.TensorSpec(shape, tf.int32) for n, shape in shapes.items()}
             call = tf.function(compute, input_signature=[specs], autograph=False)
-        outputs = call({name: tf.constant(x) for name, x in batch.items()})
-        return {name: value.numpy() for name, value in outputs.items()}
+        tensors = call({name: tf.constant(x) for name, x in batch.items()})
+        return {name: value.numpy() for name, value in tensors.items()}
 
     return run
 
@@ -151,9 +151,9 @@ def choose(
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`.
         runtime: "tensorflow", "onnx", "litert" or "auto". "auto" is ONNX Runtime for
-            a large job of a command without a GPU, otherwise TensorFlow.
+            a large job of a command if there is no GPU, otherwise TensorFlow.
         is_large: whether the job is larger than a batch, so that a graph is faster.
-        log: logs the choice; commands give one, calls from Python usually do not.
+        log: logs the choice; commands give it, calls from Python usually do not.
     """
     import tensorflow as tf
 
@@ -168,4 +168,5 @@ def choose(
         else:
             log("Using ONNX Runtime; see --runtime")
             return session
+    # A command does one job. After a call from Python, other calls may use the graph.
     return in_tensorflow(model, outputs, eagerly=log is not None and not is_large)

@@ -59,7 +59,7 @@ class Features:
     def full_lengths(self) -> np.ndarray:
         """Number of tokens of each question's longest input, int64 [n].
 
-        This counts the whole article, even if the input has only its beginning.
+        The whole article counts, even if the input has only its beginning.
         """
         choice_lengths = np.diff(self.choice_bounds)
         longest = np.maximum.reduceat(choice_lengths, self.question_bounds[:-1])
@@ -77,8 +77,8 @@ class Features:
 
         Args:
             rows: int [B], indices of the questions.
-            choices: C, number of choices per question. A question with fewer choices is
-                filled with padding.
+            choices: C, number of choices per question. The missing choices of a
+                question with fewer choices are padding.
             length: T, number of tokens of each input, with padding.
             settings: settings with `max_seq_length`.
             tokenizer: the tokenizer of `encode`.
@@ -154,5 +154,6 @@ def _tokenize(
             texts[begin : begin + _CHUNK], num_threads
         ):
             num_truncated += bool(keep_last) and len(tokens) > keep_last
+            # `tokens[-0:]` is all tokens.
             ids.append(np.array(tokens[-keep_last:], np.int32))
     return np.concatenate(ids), np.cumsum([0, *map(len, ids)]), num_truncated

@@ -45,7 +45,7 @@ class MultipleChoice(base.FineTuningTask):
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
-        # A run without data, such as one that only exports, keeps the model's number.
+        # Without data (a run that only exports), the model's number of choices stays.
         choices = max(counts, default=saved_choices or 0)
         return dataclasses.replace(settings, choices=choices), splits
 
@@ -77,9 +77,9 @@ class MultipleChoice(base.FineTuningTask):
             f"{len(features.article_bounds) - 1:,} articles, {lengths.mean():.1f} "
             f"tokens of a choice on average, {lengths.max()} at most"
         ]
-        if cut := int((full_lengths > limit).sum()):
+        if num_cut := int((full_lengths > limit).sum()):
             lines.append(
-                f"  {cut:,} questions with a truncated article "
+                f"  {num_cut:,} questions with a truncated article "
                 f"(--max_seq_length={limit})"
             )
         if features.choices_cut:
@@ -146,8 +146,8 @@ class MultipleChoice(base.FineTuningTask):
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the prediction files: contents by name.
 
-        `predict_results.txt` has the number of questions, and scores if some are
-        labeled.
+        `predict_results.txt` has the number of questions. It also has scores, if a
+        question is labeled.
 
         Args:
             split: the questions.

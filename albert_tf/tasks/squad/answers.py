@@ -83,7 +83,7 @@ def make_spans(
         # All pairs of a start and an end.
         first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
         start_scores, end_scores = start_logits[first], end_logits[last]
-        null = float(start_logits[0]) + float(end_logits[0])
+        null_logit = float(start_logits[0]) + float(end_logits[0])
     else:
         last, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
         names = ("start_top_index", "start_top_log_probs")
@@ -91,7 +91,7 @@ def make_spans(
         first, start_scores = (
             np.repeat(outputs[name], len(last) // len(outputs[name])) for name in names
         )
-        null = float(outputs["cls_logits"])
+        null_logit = float(outputs["cls_logits"])
     count = len(window.max_context)
     # From positions in the window to indices of tokens of the context.
     first, last = first - window.context_start, last - window.context_start
@@ -106,7 +106,7 @@ def make_spans(
         for i in indices
         for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
     )
-    return _drop_repeated_texts(spans, settings.n_best_size), null
+    return _drop_repeated_texts(spans, settings.n_best_size), null_logit
 
 
 def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
@@ -151,7 +151,7 @@ def candidates(
     Args:
         windows: the inputs of the model.
         predictions: the outputs for each window, in the same order.
-        settings: the task's settings.
+        settings: settings with `version`, and those of `make_spans`.
     """
     predictions = iter(predictions)
     for row, question in enumerate(windows.questions):
@@ -186,9 +186,9 @@ def merge(
     """
     all_spans = itertools.chain.from_iterable(spans for spans, _ in windows)
     spans = sorted(all_spans, key=lambda span: -span.score)
-    nulls = [float(null) for _, null in windows if null is not None]
-    best = tuple(_drop_repeated_texts(spans, settings.n_best_size))
-    return Candidates(best, min(nulls, default=None))
+    logits = [float(logit) for _, logit in windows if logit is not None]
+    best_spans = tuple(_drop_repeated_texts(spans, settings.n_best_size))
+    return Candidates(best_spans, min(logits, default=None))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,16 +212,17 @@ class Answers:
     def __add__(self, other: Self) -> Self:
         """Adds the answers of another model to the same questions, for an ensemble.
 
-        The null odds are added, and the probabilities of spans with the same text and
-        characters. The scores of a span are from the first model that has the span.
+        The null odds are added, and so are the probabilities of spans with the same
+        text and characters. The scores of a span are from the first model that has the
+        span.
         """
         n_best = {}
         for id, entries in self.n_best.items():
             n_best[id] = dict(entries)
             for key, entry in other.n_best[id].items():
-                earlier = entries.get(key, {**entry, "probability": 0.0})
-                total = earlier["probability"] + entry["probability"]
-                n_best[id][key] = {**earlier, "probability": total}
+                earlier_entry = entries.get(key, {**entry, "probability": 0.0})
+                total = earlier_entry["probability"] + entry["probability"]
+                n_best[id][key] = {**earlier_entry, "probability": total}
         odds = {id: each + other.null_odds[id] for id, each in self.null_odds.items()}
         return dataclasses.replace(self, null_odds=odds, n_best=n_best)
 

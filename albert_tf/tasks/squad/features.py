@@ -2,7 +2,7 @@
 
 A context that is longer than a window is divided into several windows, which start
 `doc_stride` tokens apart. `encode` tokenizes each text once; only this part is slow.
-`Windows` makes a window only when its item is accessed.
+`Windows` makes a window only when it is accessed.
 
 Letters: Q questions, P contexts, N tokens of all contexts, W windows, T tokens of a
 window, C tokens of the context in a window.
@@ -155,8 +155,8 @@ def encode(
 def _find_tokens(spans: np.ndarray, answer: Answer) -> tuple[int, int]:
     """Returns the indices of the first and the last token of an answer.
 
-    They are the smallest span of tokens that contains the answer without the white
-    space at its ends. An answer without tokens, such as a zero-width joiner, gets the
+    The tokens are the smallest span that contains the answer without the white space
+    at its ends. An answer without tokens, such as a zero-width joiner, gets the
     token after it. If the context has no tokens, the result is (-1, -1).
     """
     text = answer.text.strip()
@@ -224,7 +224,7 @@ class Windows(Sequence[Window]):
         counts = -(-np.maximum(totals - self._sizes, 0) // self._steps) + 1
         counts[tokens["answers"][:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(counts)])
-        # The question of each window, and the window's number in its question.
+        # The question of each window, and the window's number within the question.
         rows = np.repeat(np.arange(len(counts)), counts)
         index = np.arange(len(rows)) - self.bounds[rows]
         rest = totals[rows] - index * self._steps[rows]
@@ -277,7 +277,7 @@ class Windows(Sequence[Window]):
     def split_answers(self) -> int:
         """The number of answers that no window contains completely."""
         first, last = self._tokens["answers"].T
-        # Of the windows with the first token, the last one reaches furthest.
+        # The last window that contains the first token reaches furthest.
         index = np.minimum(first // self._steps, np.diff(self.bounds) - 1)
         return int(((first >= 0) & (last >= index * self._steps + self._sizes)).sum())
 
@@ -328,12 +328,12 @@ def _owners(count: int, size: int, step: int) -> np.ndarray:
         The index of the window, int64 [count].
     """
     # A score is at least 0.
-    owners, best = np.zeros(count, np.int64), np.full(count, -1.0)
+    owners, best_scores = np.zeros(count, np.int64), np.full(count, -1.0)
     # `first` is the first token of each window.
     for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
         length = min(size, count - first)
         before, part = np.arange(length), slice(first, first + length)
         scores = np.minimum(before, before[::-1]) + PER_TOKEN * length
-        owners[part][scores > best[part]] = index
-        best[part] = np.maximum(scores, best[part])
+        owners[part][scores > best_scores[part]] = index
+        best_scores[part] = np.maximum(scores, best_scores[part])
     return owners

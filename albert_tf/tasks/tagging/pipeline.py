@@ -25,10 +25,10 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         words = [row["text"][begin:end] for begin, end in split_words(row["text"])]
         tokenizer = self.tokenizer
         tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
-        ids, positions = windows(tokens, self.max_seq_length - 2)
+        window_ids, positions = windows(tokens, self.max_seq_length - 2)
         inputs = [
             pipelines.single_segment([tokenizer.cls_id, *window, tokenizer.sep_id])
-            for window in (ids if words else ())
+            for window in (window_ids if words else ())
         ]
         return pipelines.Example(row, inputs, positions)
 
@@ -38,24 +38,24 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         return pipelines.softmax(logits)
 
     def score(self, example, outputs):
-        words = [outputs[window][position] for window, position in example.context]
-        return np.array(words if outputs else (), np.float32)
+        scores = [outputs[window][position] for window, position in example.context]
+        return np.array(scores if outputs else (), np.float32)
 
     def decide(self, row, scores):
         spans: list[dict] = []
         probabilities: list[list[float]] = []
-        before = None
+        previous_kind = None
         words = split_words(row["text"])
-        for (begin, end), each in zip(words, scores, strict=True):
-            label = self.labels[int(each.argmax())]
+        for (begin, end), word_scores in zip(words, scores, strict=True):
+            label = self.labels[int(word_scores.argmax())]
             kind = label[2:] if self.has_entities else label
             if kind:  # "" for O
-                if not (label.startswith(INSIDE) and kind == before):
+                if not (label.startswith(INSIDE) and kind == previous_kind):
                     spans.append({"type": kind, "text": "", "begin": begin})
                     probabilities.append([])
                 spans[-1]["end"] = end
-                probabilities[-1].append(each.max())
-            before = kind
+                probabilities[-1].append(word_scores.max())
+            previous_kind = kind
         for span, each in zip(spans, probabilities, strict=True):
             span["text"] = row["text"][span["begin"] : span["end"]]
             mean = np.mean(each, dtype=np.float32)
@@ -74,7 +74,7 @@ def windows(
 
     Returns:
         The ids of the windows in order. For each word, its window and the position of
-        its first token in the window.
+        its first token in the window, where [CLS] has position 0.
     """
     ids = [id for word in tokens for id in word]
     step = max(1, size // 2)

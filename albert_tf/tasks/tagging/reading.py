@@ -1,6 +1,6 @@
 """Reads sentences with a label for each word.
 
-A file has one token per line, columns separated by spaces or tabs, and blank lines
+A file has one word per line, columns separated by spaces or tabs, and blank lines
 between sentences. `-DOCSTART-` lines and comments, as in CoNLL-U, are skipped. A JSON
 file, see `json_values.rows`, has a sentence in each row, or a text with the characters
 at which its entities begin and end:
@@ -10,7 +10,7 @@ at which its entities begin and end:
 
 If all labels are O, B-TYPE and I-TYPE, they mark entities (IOB2). Otherwise each label
 is a class of words, such as a part of speech. Other notations of entities are converted
-to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; and TYPE without a mark, beside O.
+to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; also TYPE, if O is a label, too.
 """
 
 import itertools
@@ -84,7 +84,7 @@ def read_file(
         token_column: number of the column from 1, by default the first column; in JSON
             the key, by default "tokens".
         encoding: used if a file has no byte order mark.
-        log: logs a line if labels are converted, or if spans cut words of JSON.
+        log: logs a line if labels are converted, or if spans of JSON cut words.
 
     Raises:
         InputError: the file cannot be read or has no sentence; lines have different
@@ -106,7 +106,7 @@ def read_file(
             f"{path}: labels {', '.join(map(repr, sorted(iob_labels)))} mark entities "
             f"and become those of IOB2; with --tag_scheme=words each stands for itself"
         )
-        # Labels of only TYPE and O became I-TYPE and O, which need B- at the begin.
+        # Labels of only TYPE and O became I-TYPE and O: entities still lack B-.
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
@@ -129,7 +129,7 @@ def _read_columns(
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
     usual = _find_usual_line(path, lines)
     width = len(_split_cells(usual))
-    # Only the type needs "or 0": each line has a first column.
+    # "or 0" is only for the type checker: each line has a first column.
     token_index = _find_column(path, "token_column", token_column or "1", width) or 0
     sentences = _read_rows(path, lines, usual, token_index)
     if width > 1:
@@ -226,7 +226,7 @@ def _check_first_column(
 
 
 def _split_cells(line: str) -> list[str]:
-    """Returns the cells of a line; those of a -DOCSTART- line for a blank line."""
+    """Returns the cells of a line; a blank line counts as a -DOCSTART- line."""
     if not line or line.isspace():
         return [_DOCUMENT]
     if "\t" in line:
@@ -244,7 +244,7 @@ def _are_numbered(columns: Iterable[list[str]]) -> bool:
     last = 0
     for cells in columns:
         ids = [cell for cell in cells if not _NO_TOKEN.fullmatch(cell)]
-        # A sentence begins with 0 or 1, or continues the numbers of the last one.
+        # A sentence begins with 0 or 1, or continues the numbers before it.
         for begin in (0, 1, last + 1):
             if ids == [str(begin + i) for i in range(len(ids))]:
                 last = begin + len(ids) - 1
@@ -264,7 +264,7 @@ def _find_column(
         flag: the flag that names the column.
         column: the value of the flag; None for the last column.
         width: number of columns.
-        token: index of the column of tokens, which cannot be meant; None if it can.
+        token: index of the column of tokens, which is not a valid result; or None.
 
     Returns:
         The index; None if the tokens are the only column.
@@ -350,7 +350,7 @@ def _parse_spans(
     Args:
         location: the row, for messages.
         text: the text.
-        value: the list of spans; None if they are unknown, as then are the labels.
+        value: the list of spans; None if unknown, and then the labels are None.
     """
     if not isinstance(value, list | None):
         raise InputError(f"{location}: {errors.quote(value)}; expected spans")
