@@ -35,7 +35,10 @@ class FineTuning:
         model: ModelSettings,
         devices: DistributionSettings,
     ) -> None:
-        """Trains, evaluates, predicts and exports, as the settings say."""
+        """Trains, evaluates, predicts and exports, as the settings say.
+
+        The arguments are objects of the classes in `SETTINGS`, in the same order.
+        """
         task.check(run)
 
         from albert_tf.train import ensembles

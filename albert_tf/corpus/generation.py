@@ -136,9 +136,9 @@ def _make_files(
             sum(block.records for _, block in blocks[subset, n])
             for n in range(len(config.record_files(subset)))
         ]
-        content = manifest.describe(identity, config, subset, counts, record_counts)
-        files.write_json(config.description_path(subset), content)
-        log.write(manifest.summary(content))
+        description = manifest.describe(identity, config, subset, counts, record_counts)
+        files.write_json(config.description_path(subset), description)
+        log.write(manifest.summary(description))
 
 
 def _run_jobs(

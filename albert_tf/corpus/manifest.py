@@ -117,27 +117,28 @@ def is_complete(
     """
     for subset in config.subsets:
         path = config.description_path(subset)
-        content = files.read_json(path)
-        if content is None:
+        description = files.read_json(path)
+        if description is None:
             return False
-        if differences := _differences(content, identity):
+        if differences := _differences(description, identity):
             raise InputError(
                 f"{path} is from a run with other settings ({'; '.join(differences)}); "
                 f"delete it or choose another --output_file"
             )
-        if any(content.get(key) != value for key, value in identity.items()):
+        if any(description.get(key) != value for key, value in identity.items()):
             log.write(f"{path}: the text has changed; creating the files again\n")
             return False
-        sizes = [entry["bytes"] for entry in content["files"].values()]
+        sizes = [entry["bytes"] for entry in description["files"].values()]
         if [files.size(file) for file in config.record_files(subset)] != sizes:
             return False
         # If no document was held out, there are no files of the subset "eval".
-        if not content["statistics"]["held_out_documents"]:
+        if not description["statistics"]["held_out_documents"]:
             return True
     return True
 
 
 def _differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
+    """Returns a text about each key of the settings or vocabulary that differs."""
     differences = []
     for part in ("settings", "vocabulary"):
         old, new = content.get(part, {}), identity[part]

@@ -16,7 +16,7 @@ from albert_tf.tasks.squad.task import QuestionAnswering
 
 
 class QuestionAnswerer(FineTuned):
-    """Finds the answers to questions in passages; settings of `run_squad.py`.
+    """Finds the answers to questions in passages, with the settings of `run_squad.py`.
 
     Data is the path of a file in SQuAD's format, or a table with the columns
     `question`, `context` and `answers`. `answers` is a list of dicts with `text` and
@@ -58,7 +58,7 @@ class QuestionAnswerer(FineTuned):
 
 
 class MultipleChoice(FineTuned):
-    """Chooses among options; settings of `run_race.py`.
+    """Chooses among options, with the settings of `run_race.py`.
 
     Data is the path of a file of JSON lines, or a table, with `article`, `question`,
     `options` (a list) and `answer` (a letter, or a number from 0 on).

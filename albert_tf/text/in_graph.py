@@ -2,7 +2,7 @@
 
 A SavedModel that takes text needs them, because it runs without Python.
 
-TensorFlow's Unicode operations have another version of Unicode than Python, depend on
+TensorFlow's Unicode operations use another version of Unicode than Python, depend on
 the machine's locale, and know no combining classes. The graph therefore cleans text
 with tables: they hold the results of the Python functions for all characters.
 """
@@ -26,10 +26,10 @@ from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 _SPACES = [code for code in _CODE_POINTS if chr(code).isspace()]
 
-# A piece has at most this many characters, except a run of unknown characters.
+# A token has at most this many characters, except a run of unknown characters.
 _MAX_CHARACTERS = 64
 # A long text is cut this many tokens after `max_tokens`, because a cut inside a word
-# can change the last pieces before the cut.
+# can change the last tokens before the cut.
 _MARGIN = 64
 
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
@@ -42,8 +42,8 @@ class GraphTokenizer(tf.Module):
 
     Assign it to an attribute of a `tf.Module` or Keras layer, or save it directly. The
     SavedModel is complete, and loads in any program that imports tensorflow_text. Bytes
-    that are not UTF-8 count as U+FFFD. As for any tokenizer of tensorflow_text, call
-    `tf.random.set_seed` before it is created or loaded.
+    that are not UTF-8 count as U+FFFD. Call `tf.random.set_seed` only before you create
+    or load it: the call invalidates all tokenizers of tensorflow_text.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class GraphTokenizer(tf.Module):
         self._max_characters = max_tokens and (max_tokens + _MARGIN) * _MAX_CHARACTERS
         self._encoder: Any
         if isinstance(tokenizer, tokenization.WordPieceTokenizer):
-            self._max_characters = None  # a piece may have any length
+            self._max_characters = None  # a token may have any length
             self._encoder = _WordPiece(tokenizer)
         elif isinstance(tokenizer, tokenization.SentencePieceTokenizer):
             self._encoder = _SentencePiece(tokenizer, with_offsets)
@@ -118,8 +118,8 @@ class GraphTokenizer(tf.Module):
             codes: int32 [B, None], the characters.
 
         Returns:
-            The N characters of the cleaned texts, int32 [B, None]; and for each the
-            index of its origin, a character in the values of `codes`, int32 [N].
+            The N characters of the cleaned texts, int32 [B, None]; and the index of
+            each character's origin in the values of `codes`, int32 [N].
         """
         origins = tf.range(tf.size(codes.values))
         for step in self._encoder.cleaning:
@@ -173,7 +173,7 @@ class _SentencePiece(tf.Module):
     def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of cleaned texts."""
         pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
-        # The second argument replaces the origins, which are not used here.
+        # The origins are not used here; any tensor of their shape is valid.
         return self._split_commas(pieces, pieces.values)[0]
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
@@ -194,7 +194,7 @@ class _SentencePiece(tf.Module):
         texts = self._pieces.tokenize(cleaned).values
         begin, length = self._spans(texts, pieces.values)
         ids, source, index = self._split_commas.replace(pieces)
-        # A piece that is not split is its only part, and begins at 0 of itself.
+        # A piece that is not split has one part, which begins at its character 0.
         starts = tf.concat([self._part_starts, tf.zeros_like(begin)], axis=0)
         begin = tf.gather(begin, source) + tf.gather(starts, index)
         length = tf.gather(tf.concat([self._part_lengths, length], axis=0), index)
@@ -211,7 +211,7 @@ class _SentencePiece(tf.Module):
             cleaned: string [B].
 
         Returns:
-            int32 [M], indices of the characters of all cleaned texts.
+            int32 [M], indices of characters, counted over all cleaned texts.
         """
         byte_ids, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
         _, starts = tf.strings.unicode_decode_with_offsets(cleaned, "UTF-8")
@@ -238,7 +238,7 @@ class _SentencePiece(tf.Module):
             Two int32 [P], in characters of the normalised texts.
         """
         count = tf.strings.length(pieces, "UTF8_CHAR")
-        # `unmarked` lacks the marks at the begin, and `bare` also those at the end.
+        # `unmarked` has no marks at the begin, and `bare` has none at either end.
         unmarked = tf.strings.regex_replace(pieces, f"^{WORD_MARK}+", "")
         marks = count - tf.strings.length(unmarked, "UTF8_CHAR")
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
@@ -311,9 +311,10 @@ class _WordPiece(tf.Module):
 
 
 class _Replacement:
-    """Replaces integers of a ragged tensor that are keys of a table by their values.
+    """Replaces the integers of a ragged tensor by their values in a table.
 
-    The value of a key is a list of any number of integers. Other integers stay.
+    The value of a key is a list of any number of integers. Integers without a value
+    stay.
     """
 
     def __init__(self, table: Mapping[int, Sequence[int]]):
@@ -340,9 +341,9 @@ class _Replacement:
             ragged: the inputs, int32 [B, None].
 
         Returns:
-            The M results, int32 [B, None]; the index of the input of each, int64 [M];
-            and the index of each in a list of all values of the table and then all
-            inputs, int32 [M].
+            The M results, int32 [B, None]; the index of each result's input, int64 [M];
+            and the index of each result in a list of all values of the table and then
+            all inputs, int32 [M].
         """
         flat = ragged.values
         key = tf.searchsorted(self._keys, flat)
@@ -371,7 +372,7 @@ class _Ranges:
         return tf.gather(self._values, index)
 
 
-# It is cached, because the pass over all characters takes half a second.
+# Cached, because the pass over all characters takes half a second.
 @functools.cache
 def _tabulate(function: Callable[[str], str]) -> _Replacement:
     """Returns a function of characters as a replacement of code points."""
@@ -441,7 +442,7 @@ def _sigma_kind(character: str) -> int:
 def _collapse_spaces(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Computes `" ".join(text.split())`; of a run, the last space stays as " "."""
+    """Computes `" ".join(text.split())`: the last space of a run becomes " "."""
     row = codes.value_rowids()
     is_text = ~_is_space(codes.values)
     before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
@@ -545,7 +546,7 @@ def rstrip(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# The functions `join` and `pad` do the same as those of `inputs`.
+# The functions `join` and `pad` do the same as `inputs.join` and `inputs.pad`.
 
 # The values, starts and lengths of a part of each row, see `assemble`.
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -558,11 +559,11 @@ def join(
     cls_id: int,
     sep_id: int,
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as `inputs.encode` does.
+    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as `inputs.join` does.
 
     Args:
         first: int32 [B, None], the tokens of each first text.
-        second: int32 [B, None], the second texts; None if there are none.
+        second: int32 [B, None], the tokens of each second text; None without pairs.
         max_seq_length: maximum number of tokens of an input.
         cls_id: id of [CLS].
         sep_id: id of [SEP].

@@ -1,4 +1,4 @@
-"""`run.json`: the flags of a run, and which of them differ when it resumes.
+"""The file `run.json` with the flags of a run, and their check when the run resumes.
 
     {"task": "classification", "flags": {"learning_rate": 2e-05, ...},
      "vocabulary": fingerprint, "versions": {"albert_tf": ..., "tensorflow": ...}}
@@ -84,7 +84,7 @@ class RunFile:
         python = platform.python_version()
         versions = {"albert_tf": albert_tf.__version__, "python": python}
         for name in _LIBRARIES:
-            # A missing one may be installed as another build, such as tensorflow-cpu.
+            # Another build of a library may be installed, such as tensorflow-cpu.
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         content = {

@@ -30,7 +30,7 @@ HF_PROBLEMS = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-# Keys of `task.json` by the part of the architecture's name after "AlbertFor".
+# Contents of `task.json` by the part of the architecture's name after "AlbertFor".
 _HF_TASKS: Mapping[str, Mapping[str, Any]] = {
     "SequenceClassification": {"kind": "classification"},
     "TokenClassification": {"kind": "token_classification"},
@@ -90,7 +90,7 @@ def write(
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns a vocabulary's file, cleaning and fingerprint as keys of metadata."""
+    """Returns the metadata of a vocabulary: file name, cleaning and fingerprint."""
     return {
         "vocabulary": tokenizer.file_name,
         "do_lower_case": tokenizer.do_lower_case,
@@ -154,12 +154,12 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
 
 
 def is_from_run(task: Mapping[str, Any]) -> bool:
-    """Whether a task comes from the `task.json` of a run. Others may lack some keys."""
+    """Whether a task is from the `task.json` of a run; other tasks may lack keys."""
     return "do_lower_case" in task
 
 
 def _hf_task(path: Path) -> Mapping[str, Any]:
-    """Returns the keys of `task.json` for Hugging Face's `config.json`, if any."""
+    """Returns Hugging Face's `config.json` as keys of `task.json`; may be empty."""
     if not path.is_file():
         return {}
     config = json_values.read_object(path)
@@ -184,7 +184,7 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
         default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
         problem = str(config.get("problem_type") or default)
         kind = {value: key for key, value in HF_PROBLEMS.items()}.get(problem)
-    if kind == "regression":  # only with one output
+    if kind == "regression":  # this package has it only with one output
         return {} if labels[1:] else {"kind": kind}
     return {"kind": kind, "labels": labels} if kind else {}
 

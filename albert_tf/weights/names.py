@@ -1,7 +1,7 @@
 """Names and layouts of all tensors in all formats.
 
-The table is the only place with names of other code bases. `expand` turns it into the
-tensors of one model; loading and saving are loops over its result.
+One table, `ENCODER` and `HEADS`, has the names in all code bases. `expand` turns it
+into the tensors of one model; loading and saving are loops over its result.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ class Row:
         path: attribute path from the model; `{b}` is the index of a block.
         kind: the variables of the module: "table" (one matrix), "vector", "norm"
             (gamma, beta), "dense" (kernel, bias). Three kinds of dense layers have
-            another layout in some format: "split" (onto heads), "merge" (from heads),
-            "output".
+            another layout in some format: "split" (onto attention heads), "merge" (from
+            attention heads), "output" (to logits).
         tf1: name in the released code; `{g}`, `{i}` are group and inner group, `{leaf}`
             is "weights" or "bias".
         hf: name in Hugging Face's PyTorch models.
@@ -119,7 +119,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
     "AlbertClassifier": _CLASSIFIER_HEAD,
     "AlbertMultipleChoice": _CLASSIFIER_HEAD,
-    # The released code has no such model. No other head has its name in "tf1".
+    # The released code has no such model; its "tf1" name is not used elsewhere.
     "AlbertTokenClassifier": (
         Row("head.output_dense", "output", "cls/tokens/output_{leaf}", "classifier"),
     ),
@@ -240,7 +240,7 @@ def expand(model, format: str) -> list[Target]:
             f"{kind} is not a model of this package; expected one of {', '.join(HEADS)}"
         )
     config = model.config
-    groups = _block_groups(config)
+    groups = _layer_groups(config)
     targets = []
     for row in (*ENCODER, *HEADS[kind]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
@@ -264,16 +264,16 @@ def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
 
     Transformers writes such groups, too.
     """
-    empty = {*range(config.num_hidden_groups)} - {*_block_groups(config)}
+    empty_groups = {*range(config.num_hidden_groups)} - {*_layer_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
-    return match is not None and int(match[1]) in empty
+    return match is not None and int(match[1]) in empty_groups
 
 
-def _block_groups(config: AlbertConfig) -> list[int]:
+def _layer_groups(config: AlbertConfig) -> list[int]:
     """Returns the group of each distinct layer; some groups may have no layer."""
     count = len({*config.block_map})
-    groups = max(config.num_hidden_groups, count)
-    return [layer * groups // count for layer in range(count)]
+    num_groups = max(config.num_hidden_groups, count)
+    return [layer * num_groups // count for layer in range(count)]
 
 
 def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:
@@ -284,8 +284,8 @@ def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, 
         module = module[int(part)] if part.isdigit() else getattr(module, part, None)
     if module is None:
         if path == "encoder.projection" and format not in ("tf1", "keras"):
-            # If E = H, the release has no projection; other formats have one, which
-            # must be the identity.
+            # If E = H, the released code has no projection. Other formats have one,
+            # which must be the identity.
             size = model.config.hidden_size
             yield "kernel", np.eye(size, dtype=np.float32)
             yield "bias", np.zeros(size, np.float32)
@@ -316,8 +316,8 @@ def tensor_name(
     module = row.path if format == "keras" else getattr(row, format)
     if module is None:
         return None
-    short = {"kernel": "weights"}.get(leaf, leaf)
-    name_in_file = module.format(g=g, i=i, b=b, n=f"_{b}" if b else "", leaf=short)
+    leaf_name = {"kernel": "weights"}.get(leaf, leaf)
+    name_in_file = module.format(g=g, i=i, b=b, n=f"_{b}" if b else "", leaf=leaf_name)
     return name_in_file if "{leaf}" in module else name_in_file + LEAVES[format][leaf]
 
 
@@ -358,7 +358,7 @@ def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
 
 
 def build_optimizer(optimizer, model) -> None:
-    """Builds an optimizer of this package if it is not built; rejects any other."""
+    """Builds an optimizer of this package if it is not built; rejects others."""
     if not hasattr(optimizer, "slots"):
         raise InputError(
             f"optimizer={type(optimizer).__name__}: expected one of "

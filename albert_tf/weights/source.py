@@ -57,6 +57,6 @@ class Source:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.ignored: dict[str, tuple[int, ...]] = {}
         for name in sorted(tensors):
-            # The shape of an empty HDF5 data set is None.
             shapes = self.ignored if IGNORED[format].search(name) else self.shapes
+            # The shape of an empty HDF5 data set is None.
             shapes[name] = tuple(tensors[name] or ())

@@ -244,7 +244,7 @@ def _are_numbered(columns: Iterable[list[str]]) -> bool:
     last = 0
     for cells in columns:
         ids = [cell for cell in cells if not _NO_TOKEN.fullmatch(cell)]
-        # A sentence begins with 0 or 1, or continues the numbers before it.
+        # A sentence begins with 0 or 1, or continues the previous numbers.
         for begin in (0, 1, last + 1):
             if ids == [str(begin + i) for i in range(len(ids))]:
                 last = begin + len(ids) - 1
@@ -452,6 +452,7 @@ def _to_iob2(
         return sentence
     labels = [iob_labels.get(label, label) for label in sentence.labels]
     iob2_labels: list[str] = []
+    # `last` is the label before `label`, or "" at the beginning.
     for last, label, line in zip(("", *labels), labels, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
