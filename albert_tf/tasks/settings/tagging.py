@@ -22,10 +22,10 @@ class TaggingSettings(TaskSettings):
             first column, or tokens.
         label_column: Column of the labels: a number from 1, or a JSON key. Default: the
             last column, or tags.
-        tag_scheme: Notation of entities: iob2 (every entity begins with B-), iob1 (as
-            the original CoNLL-2003: B- only between adjacent entities of the same type)
-            or words (a label per word, no entities). Other notations, such as BIOES,
-            are converted to iob2.
+        tag_scheme: Notation of entities: iob2 (every entity begins with B-), iob1
+            (as in the original CoNLL-2003: B- only between adjacent entities of the
+            same type) or words (a label per word, no entities). Other notations, such
+            as BIOES, are converted to iob2.
         labels: All labels, in the order of the outputs. Default: the labels of
             --train_file, or the model's labels.
         max_seq_length: Maximum number of tokens per input; longer sentences are split
