@@ -7,7 +7,7 @@ from albert_tf import commands
 
 
 def main() -> None:
-    """Runs the command of the command line and ends the process."""
+    """Runs the command named on the command line, and ends the process."""
     name, *_ = *sys.argv[1:], ""  # "" without arguments
     if name in commands.COMMANDS:
         commands.run(name, sys.argv[1:])

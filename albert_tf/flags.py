@@ -70,7 +70,7 @@ def field(
 ) -> Any:
     """Declares one setting of a settings class.
 
-    The class describes it under `Args:` of its docstring, which --help shows. A
+    The class describes the setting under `Args:` of its docstring, for --help. A
     subclass that redefines a field inherits the description and the metadata that it
     does not override. It can also set a plain value as the new default.
 
@@ -122,7 +122,7 @@ class Settings:
             item.metadata = types.MappingProxyType(metadata)
 
     def __post_init__(self) -> None:
-        """Checks the fields in their order; classes with more checks extend it."""
+        """Checks the fields in order; subclasses add checks."""
         own_fields = fields(type(self))
         for item in own_fields:
             value = getattr(self, item.name)
@@ -157,7 +157,7 @@ def _read_args(docstring: str) -> dict[str, str]:
 def _missed_range(
     value: Any, *, at_least=None, above=None, at_most=None, below=None, **others: Any
 ) -> str:
-    """Returns the range if a value is outside of it or not finite; otherwise ""."""
+    """Returns the allowed range if a value is outside it or not finite; else ""."""
     low = at_least if above is None else above
     high = at_most if below is None else below
     if value is None or (low is None and high is None):
@@ -175,7 +175,7 @@ def _missed_range(
 
 
 def fields(settings: Any) -> list[dataclasses.Field]:
-    """Returns the fields of settings that are flags, which `field` has made."""
+    """Returns the fields that `field` has made; each is a flag."""
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
@@ -244,7 +244,7 @@ def run(
     After an interrupt, it exits with status 130.
 
     TensorFlow logs nothing unless --verbosity=0 or TF_CPP_MIN_LOG_LEVEL turns its log
-    on. It reads this level when it is imported, so only the body of `main` imports it.
+    on. The import of TensorFlow reads the level, so it must be in the body of `main`.
 
     Args:
         main: the function of the command.
@@ -329,7 +329,8 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
         flags.FLAGS.verbosity = -1  # warnings; absl would change the default to 0
-    if verbosity.value < 0:  # 3: TensorFlow logs harmless events as errors (no GPU)
+    if verbosity.value < 0:
+        # 3 also hides errors: TensorFlow logs a missing GPU as an error.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     else:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -461,7 +462,7 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
 
 def _describe_type(parser: flags.ArgumentParser) -> tuple[str, str]:
-    """Returns a name for the values of a flag, in --help and in usage errors."""
+    """Returns the names of a flag's values, in --help and in usage errors."""
     if isinstance(parser, flags.EnumParser):
         return "|".join(parser.enum_values), f"one of {', '.join(parser.enum_values)}"
     return _TYPES.get(parser.flag_type(), ("", ""))

@@ -20,7 +20,7 @@ def main(
     config: TrainingSettings,
     devices: DistributionSettings,
 ) -> None:
-    """Trains and evaluates."""
+    """Pretrains and evaluates, as the settings say."""
     from albert_tf.train import pretrain
 
     pretrain.run(pretraining, config, devices)

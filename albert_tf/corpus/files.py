@@ -51,7 +51,7 @@ def open_binary(path: str) -> IO[bytes]:
     """Opens a file for reading.
 
     Raises:
-        InputError: it cannot be opened.
+        InputError: the file cannot be opened.
     """
     try:
         if is_remote(path):
@@ -62,10 +62,10 @@ def open_binary(path: str) -> IO[bytes]:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Reads a JSON object from a file; returns None if it does not exist.
+    """Reads a JSON object from a file; returns None if the file does not exist.
 
     Raises:
-        InputError: it cannot be read, or is not a JSON object.
+        InputError: the file cannot be read, or does not contain a JSON object.
     """
     if size(path) is None:
         return None
@@ -85,7 +85,7 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that gets its name when it is complete.
+    """Opens a file for writing; the file gets the name `path` when it is complete.
 
     Raises:
         InputError: a local file cannot be written.
@@ -113,7 +113,7 @@ def remove_unfinished(targets: Iterable[str]) -> None:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Removes the files that exist."""
+    """Removes files; a file that does not exist is no error."""
     for path in paths:
         if is_remote(path):
             if beam_file_systems().exists(path):

@@ -89,6 +89,7 @@ def _split_mrpc(new_folder: Path) -> Path:
         )
     )
     dev_pairs = {tuple(line.split(b"\t")) for line in dev_ids}
+    # The first line of `train` is the header.
     tables = {"train.tsv": train[:1], "dev.tsv": train[:1]}
     for line in train[1:]:
         is_dev = tuple(line.split(b"\t")[1:3]) in dev_pairs

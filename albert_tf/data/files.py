@@ -69,8 +69,7 @@ def to_utf8(
         path: the file, for messages.
         encoding: encoding of a file without a byte order mark. None means UTF-8; then
             messages do not mention --encoding, which the caller does not have.
-        handler: how to decode invalid bytes, see `bytes.decode`; "surrogateescape"
-            keeps them.
+        handler: "strict", or "surrogateescape" to keep invalid bytes.
 
     Raises:
         InputError: there is no such encoding, the file is in another encoding, or it is
@@ -160,7 +159,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         for file in files:
             flush(file)
             if file.suffix == ".index":
-                # An index of the same name does not belong to the new data.
+                # An old index of the same name does not belong to the new data.
                 (folder / file.name).unlink(missing_ok=True)
         for file in files:
             file.replace(folder / file.name)
@@ -180,8 +179,8 @@ def remove_temporary(folder: Path, name: str = "") -> None:
     """Removes the temporary files of killed processes.
 
     Args:
-        folder: a folder that the caller has locked, or whose files with this prefix
-            only the caller writes.
+        folder: a folder that the caller has locked, or in which only the caller writes
+            files with the prefix `name`.
         name: the prefix of the names of the files to remove.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):

@@ -43,7 +43,7 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
     `tf.function`: TensorFlow then keeps only the graph of this function, once for each
     signature. The function may read only its arguments, which are tensors.
 
-    On PyTorch autograd computes the gradient: tensors saved by a custom gradient would
+    On PyTorch, autograd computes the gradient: tensors saved by a custom gradient would
     defeat activation checkpointing.
 
     Args:
@@ -79,7 +79,7 @@ def fuse_gelu(fuse: Callable):
     """Makes `gelu` call `fuse(_gelu)` instead of `_gelu` in the context.
 
     A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
-    times for GELU. In bfloat16 on a CPU that takes longer than the matrix product
+    times for GELU. In bfloat16 on a CPU, GELU then takes longer than the matrix product
     before it.
 
     Args:
@@ -125,23 +125,22 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
     """Mixes values by the softmax of the products of queries and keys.
 
     The chain rule sums, for each query, the probabilities times their gradients. That
-    sum is also the product of the result and its gradient (Dao et al. 2022, appendix
-    B.2). These two are T / D times smaller than the probabilities. The backward pass
-    therefore reads only two tensors of shape [B, N, Q, T]: the probabilities before and
-    after dropout.
+    sum is also the dot product of the result and its gradient (Dao et al. 2022,
+    appendix B.2), which are T / D times smaller than the probabilities. The backward
+    pass therefore reads only two tensors of shape [B, N, Q, T]: the probabilities
+    before and after dropout.
 
     Args:
         query: float [B, N, Q, D] of Q query positions, scaled.
         key: float [B, N, T, D].
         value: float [B, N, T, D].
-        mask_scores: float32 [B, 1, 1, T], added to the products; has no
-            gradient.
+        mask_scores: float32 [B, 1, 1, T], added to the products; has no gradient.
         *dropout_mask: with dropout one tensor, float [B, N, Q, T], by which the
             probabilities are multiplied; has no gradient.
 
     Returns:
         float [B, Q, N, D], the layout that the output layer reads. The backward pass
-        then needs no copy of it in another layout. The softmax runs in float32.
+        then needs no copy of the result in another layout. The softmax runs in float32.
     """
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float32") + mask_scores
@@ -152,12 +151,12 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 
     def gradient(upstream):
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
-        # The mean of the gradients, weighted with the probabilities.
+        # The sum in the docstring: a mean of gradients, weighted by the probabilities.
         mean = ops.sum(product, -1, keepdims=True)
         upstream, mean = (ops.transpose(x, (0, 2, 1, 3)) for x in (upstream, mean))
         d_value = ops.matmul(ops.transpose(factors, (0, 1, 3, 2)), upstream)
         d_factors = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
-        # If this read the dropout mask again, the mask would have to stay in memory.
+        # Reading the dropout mask here would keep it in memory until the backward pass.
         if dropout_mask:
             d_scores = factors * d_factors
             d_scores -= probabilities * ops.cast(mean, query.dtype)
@@ -172,7 +171,7 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 
 
 def fused_attention(query, key, value, mask_scores):
-    """Computes `scaled_dot_product_attention` without dropout with Keras's attention.
+    """Uses Keras's attention for `scaled_dot_product_attention` without dropout.
 
     On JAX, with a GPU and a dtype of 16 bits, Keras calls cuDNN's attention (Dao et al.
     2022). cuDNN writes no probabilities to memory, and needs even numbers of positions.
@@ -257,7 +256,7 @@ def cast_once(layers: Iterable[Dense]):
 def order_gradients(x, layers: Sequence[Dense]):
     """Makes the backward pass add up kernel gradients before it uses `x`'s gradient.
 
-    TensorFlow adds the gradients of a variable when it has all of them. Without this
+    TensorFlow adds up a variable's gradients only when it has all of them. Without this
     order, a graph holds the gradients of a shared kernel for every layer: 3.6 GiB in a
     step of xlarge.
 
@@ -266,7 +265,7 @@ def order_gradients(x, layers: Sequence[Dense]):
         layers: the block's dense layers that earlier blocks also use.
 
     Returns:
-        x, and a context for this block and all later ones.
+        x, and a context in which to run this block and all later ones.
     """
     x, *kernels = _wait_for_kernels(x, *(ops.copy(layer.kernel) for layer in layers))
     return x, replace_kernels(layers, kernels)
@@ -320,8 +319,8 @@ def initializer(stddev: float) -> keras.initializers.Initializer:
 def layer_norm(x, gamma, beta):
     """Normalises the last axis to mean 0 and variance 1, then scales and shifts it.
 
-    With its own gradient, the forward and backward pass take 0.7 of the time of Keras's
-    layer in TensorFlow on a CPU.
+    With this custom gradient, the forward and backward pass take 0.7 of the time of
+    Keras's layer in TensorFlow on a CPU.
 
     Args:
         x: float32 [..., H].
@@ -374,8 +373,8 @@ class DropoutSeeds:
 
     def next(self):
         """Returns a seed, int [2], that no other call of this pass returns."""
-        # Keras on PyTorch adds both parts of a seed, and the generator counts passes in
-        # the second part. With steps of 1, a pass would repeat seeds of the last pass.
+        # Keras on PyTorch uses only the sum of a seed's parts, and the generator counts
+        # passes in the second part. Steps of 1 would repeat seeds of earlier passes.
         self._offset += 1 << 20
         return self._base + ops.convert_to_tensor([self._offset, 0], self._base.dtype)
 
@@ -487,8 +486,8 @@ class Attention(ConfiguredLayer):
             hidden: float [B, T, H].
             mask_scores: float32 [B, 1, 1, T], 0 if a position is real and
                 `MASKED_SCORE` if it is padding.
-            seeds: two dropout seeds, for the probabilities and for the output; None
-                for inference.
+            seeds: two dropout seeds, for the probabilities and for the output; each is
+                None for inference.
             select: takes float [B, T, H] and returns the states of Q query positions,
                 [B, Q, H]; None keeps all positions.
 
@@ -606,7 +605,7 @@ class Block(ConfiguredLayer):
             hidden: float [B, T, H].
             mask_scores: float32 [B, 1, 1, T], see `Attention`.
             seeds: three dropout seeds, for the attention probabilities, the attention
-                output and the feed-forward output; None for inference.
+                output and the feed-forward output; each is None for inference.
             select: selects the query positions, see `Attention`.
 
         Returns:

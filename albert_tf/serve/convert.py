@@ -203,7 +203,8 @@ def _export(
         f"{path.stat().st_size:,} bytes)"
     )
     mask = tokens["input_mask"]
-    # Without positions, Keras predicts at each position; the written model needs them.
+    # Without this input, the Keras model predicts at all positions. The written model
+    # requires the input.
     positions = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
     batch = _inputs(model, tokens) | {"masked_lm_positions": positions}
     outputs = runtimes.load(path)(batch)
@@ -248,7 +249,7 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the inputs of a model; for multiple choice, one option per question."""
+    """Returns the inputs of a model; for multiple choice, one choice per question."""
     shapes = signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value

@@ -27,7 +27,7 @@ class Confusion:
     @property
     def is_collapsed(self) -> bool:
         """Whether all examples of several classes get the same prediction."""
-        # Number of classes that occur in the labels and in the predictions.
+        # Numbers of true classes (rows) and of predicted classes (columns).
         num_true, num_predicted = (self.counts.any(axis).sum() for axis in (1, 0))
         return bool(num_predicted == 1 and num_true > 1)
 

@@ -94,7 +94,7 @@ def label_report(
     from sklearn.metrics import classification_report
 
     numbers = list(range(len(names)))
-    if labels.shape[1:] == (1,):  # scikit-learn reads it as class numbers
+    if labels.shape[1:] == (1,):  # scikit-learn reads one column as class numbers
         labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
     return classification_report(
         labels,
@@ -132,5 +132,5 @@ def entity_report(labels: list[list[str]], predictions: list[list[str]]) -> str:
 
     try:
         return classification_report(labels, predictions, digits=3, zero_division=0)
-    except ValueError:  # seqeval fails without an entity
+    except ValueError:  # seqeval fails if there is no entity
         return "no entity\n"

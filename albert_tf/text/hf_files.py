@@ -1,7 +1,7 @@
 """Reads the tokenizer files of transformers.
 
 `tokenizer_config.json` and `tokenizer.json` describe the cleaning of text. The latter
-also contains the vocabulary; transformers 5 saves no other file of it.
+also contains the vocabulary, which transformers 5 saves in no other file.
 """
 
 import base64
@@ -20,12 +20,12 @@ TOKENIZER = "tokenizer.json"
 
 ModelType = Literal["Unigram", "WordPiece"]
 
-# Pieces that never match text, besides the unknown one. Other added tokens do match.
+# Pieces that, like the unknown piece, never match text. Other added tokens do match.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Reads a `tokenizer.json`; empty if there is none, or not one of transformers."""
+    """Reads a `tokenizer.json`; empty if it is missing or not from transformers."""
     contents = _read_object(Path(path))
     return contents if isinstance(contents.get("model"), dict) else {}
 
@@ -69,7 +69,7 @@ def read_vocabulary(path: str | Path, wanted: ModelType) -> bytes:
 
 
 def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes:
-    """Returns the equivalent SentencePiece model."""
+    """Returns a SentencePiece model equivalent to the contents of `tokenizer.json`."""
     from sentencepiece import sentencepiece_model_pb2
 
     model = contents["model"]
@@ -113,7 +113,8 @@ def read_cleaning(
         path: the vocabulary; the files are in its folder.
         do_lower_case: the value of the flag; None if it is not set.
         keep_accents: the value of the flag; None if it is not set.
-        is_wordpiece: whether the tokenizer is WordPiece; its cased text keeps accents.
+        is_wordpiece: whether the tokenizer is WordPiece; cased WordPiece always keeps
+            accents.
 
     Returns:
         `do_lower_case` and `keep_accents`, if a flag or a file sets them.

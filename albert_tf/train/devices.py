@@ -61,15 +61,15 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Returns the number of tokens to a multiple of which batches are padded.
+    """Returns a number of tokens; batches are padded to a multiple of it.
 
     0 means that all batches are padded to the maximum length. XLA compiles a step for
-    each length, so there should be few lengths. But without `xla`, on a CPU in low
-    precision, XLA compiles only GELU, in 35 ms.
+    each length, so there should be few lengths. But on a CPU without `xla`, XLA
+    compiles at most GELU, in 35 ms.
 
     Args:
         strategy: the devices.
-        xla: whether XLA compiles whole steps; None for yes only on GPUs.
+        xla: whether XLA compiles whole steps; None means only on GPUs.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 0
@@ -122,8 +122,8 @@ def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
 def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
     """Makes the dropout seeds of all replicas different.
 
-    Seed generators start in the same state on all replicas. The first replica keeps it,
-    and each other replica adds its number.
+    Seed generators start in the same state on all replicas. The first replica keeps
+    this state, and each other replica adds its id.
     """
     if strategy.num_replicas_in_sync == 1:
         return
@@ -168,8 +168,8 @@ def _connect_workers() -> tf.distribute.Strategy:
 def _find_slurm_workers() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
-    Without GPUs, TensorFlow's resolver fails when it counts them. Then it gets any
-    number of GPUs, and only finds the addresses of the workers.
+    Without GPUs, TensorFlow's resolver fails when it counts them. Then the resolver
+    gets a made-up number of GPUs, and only finds the addresses of the workers.
     """
     resolvers = tf.distribute.cluster_resolver
     if shutil.which("nvidia-smi"):

@@ -29,7 +29,7 @@ class Reporter:
         folder: the run's folder.
         stream: receives the lines of progress.
         task: the run's task.
-        config: a `TrainingSettings`.
+        config: the run's `TrainingSettings`.
         enabled: whether to log and write: True only on the chief.
     """
 
@@ -166,7 +166,7 @@ class Reporter:
         Args:
             step: number of updates.
             metrics: the evaluation's metrics.
-            is_best: whether its key metric is the best so far.
+            is_best: whether the key metric is the best so far.
             best: the highest key metric so far, with this evaluation.
         """
         mark = f"  best {self._task.key_metric} so far" if is_best else ""
@@ -183,7 +183,7 @@ class Reporter:
         add_results(self.folder, {**metrics, "global_step": step, **extra})
         self._summarize("summaries/eval", step, metrics, confusions)
         if self._config.do_train:
-            # Recorded at the end, so that a run that is killed before evaluates again.
+            # This comes last: a run killed before it repeats the evaluation.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:
@@ -262,6 +262,6 @@ def _peak_memory() -> float:
     """Returns the peak memory of the GPU or else of the process, in bytes."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    # In bytes on macOS, in KiB on other systems.
+    # `ru_maxrss` is in bytes on macOS, and in KiB on other systems.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

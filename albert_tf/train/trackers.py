@@ -27,7 +27,7 @@ def check(config: TrainingSettings) -> None:
 
 
 class Trackers:
-    """Logs to the services that the settings name; their failure is only a warning.
+    """Logs to the services that the settings name; a failure is only a warning.
 
     Weights & Biases reads the metrics from TensorBoard's summaries. In MLflow, names of
     metrics begin with their kind: `train/loss`, `eval/eval_accuracy`,

@@ -4,7 +4,7 @@ In reading order:
 
     settings      the flags of scripts that open a model
     names         the table: names and layouts of all tensors in all formats
-    released      downloads weights by name, of the release or of Hugging Face
+    released      downloads weights of the release or of Hugging Face by name
     checkpoints   the best or the newest checkpoint of a folder
     source        the common interface of opened files and folders
     formats       one module for each format; `open_source` recognises a path's format
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from albert_tf.weights.source import Source
     from albert_tf.weights.writing import save
 
-# These modules are imported on first use, because an import of `weights.settings` must
-# not import TensorFlow.
+# The modules of `__all__` are imported on first use, because an import of
+# `weights.settings` must not import TensorFlow.
 _MODULES = {"Source": "source", "open_source": "formats", "save": "writing"}
 
 __all__ = [

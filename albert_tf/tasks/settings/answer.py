@@ -63,7 +63,7 @@ class AnswerSettings(flags.Settings):
             )
 
     def check_for(self, kind: str, options: Sequence[str]) -> None:
-        """Checks that only options of a task type have a value.
+        """Checks that no option of another task type has a value.
 
         Args:
             kind: the task type.

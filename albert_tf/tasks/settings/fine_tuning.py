@@ -9,7 +9,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
-# For each part of the data, the flag that requires it, and the flag of its file.
+# For each split, the flag that requires it, and the flag of its file.
 FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
@@ -127,7 +127,7 @@ class FineTuningSettings(TrainingSettings):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts of the data for the run: train, dev and test."""
+        """The splits that the run requires, of train, dev and test."""
         return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))
 
     @property

@@ -60,8 +60,8 @@ def question_answering(
     Args:
         model: a model for SQuAD 1.1 or 2.0.
         tokenizer: the vocabulary.
-        settings: the version, the lengths of windows and limits of answers. By default
-            as released; the version is 2.0 only for the conditional head.
+        settings: the version, the lengths of windows and limits of answers. Default:
+            the released values, with version 2.0 only for the conditional head.
         threshold: the threshold for SQuAD 2.0; None answers all questions.
 
     Raises:
@@ -90,7 +90,7 @@ class _Questions(tf.Module):
         # A function that holds the model. As an attribute of a module, the model would
         # be saved as a Keras model.
         self._score = lambda inputs: score(model, inputs, settings.n_best_size)
-        # The conditional head selects its candidates from at least as many positions.
+        # The conditional head needs at least as many positions as candidates.
         self._min_length = 1
         if not self._is_linear:
             self._min_length = max(model.head.start_n_top, model.head.end_n_top)
@@ -247,9 +247,10 @@ class _Windows:
 
 
 def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
-    """Combines each of the best starts and ends; see `answers.make_spans`.
+    """Combines each of the best starts with each of the best ends.
 
-    `null` is the score of "no answer": the sum of both logits of [CLS].
+    See `answers.make_spans`. `null` is the score of "no answer": the sum of both logits
+    of [CLS].
     """
     outputs = model(inputs)
     count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)
@@ -351,7 +352,7 @@ def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     probabilities = tf.nn.softmax(tf.where(is_empty, zeros, scores))
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
-    # The score without a span is the sum of its start score and end score.
+    # Without a span, the start and the end each have `NO_SPAN_SCORE`; in SQuAD 1.1, 0.
     score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _ENDS)
     return {

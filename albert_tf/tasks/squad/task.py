@@ -121,7 +121,7 @@ class QuestionAnswering(base.FineTuningTask):
                 )
             predict_splits = [Split("predict", predict)]
             is_used = config.do_eval or config.do_predict
-            # Questions without answers cannot find the best checkpoint.
+            # A file without answers cannot select the best checkpoint.
             if is_used and config.do_train and question is None:
                 splits["dev"] = predict_splits
             if config.do_predict or (is_used and not config.do_train):
@@ -229,7 +229,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Returns the answers to the questions, with n-best lists."""
         candidates = answers.candidates(split.features, predictions, self.settings)
         collected = answers.collect_answers(candidates, self.settings.n_best_size)
-        # To read all predictions ends the progress line of the log.
+        # Reading the remaining predictions ends the progress line of the log.
         collections.deque(predictions, maxlen=0)
         return collected
 
@@ -263,7 +263,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold."""
-        # A threshold of a flag is not fitted, so that it has no dataset.
+        # A threshold from a flag is not fitted, so it has no dataset.
         threshold, dataset = self.threshold if self._threshold_from_flag else None, None
         for split in splits.get("test", ()):
             answered = run.answer(split)
@@ -333,7 +333,7 @@ def _resolve_settings(
     """Sets the version, the head and the threshold at the start of a run.
 
     Args:
-        settings: the flags.
+        settings: the settings of the task, from flags.
         saved: the settings in the model's folder, or None.
         config: the run's settings.
         version: the SQuAD version of the files; None if no file was read.
@@ -365,7 +365,7 @@ def _resolve_settings(
 def hash_ids(dataset: Dataset) -> str:
     """Returns the SHA-256 of the ids of all questions, in hexadecimal digits."""
     ids = "\n".join(sorted(question.id for question in dataset.questions))
-    # An id of JSON can have half of a surrogate pair, which UTF-8 cannot hold.
+    # An id from JSON can have half of a surrogate pair, which UTF-8 cannot hold.
     return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -14,14 +14,14 @@ _TABLE, _TABLE_2 = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"
 
 
 def find_prefix(path: Path) -> Path:
-    """Returns a checkpoint's prefix, for the prefix or one of its files."""
+    """Returns a checkpoint's prefix, given the prefix or a file of the checkpoint."""
     return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
 
 
 def open(path: Path) -> Source:
     """Opens a checkpoint, or a SavedModel's checkpoint without running the model.
 
-    If its contents show that a checkpoint is from TF2, `tf2` opens it.
+    If a checkpoint's contents show that it is from TF2, `tf2` opens it.
     """
     import tensorflow as tf
 
