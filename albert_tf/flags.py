@@ -88,9 +88,9 @@ def field(
             flag without a value.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
-    metadata = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
-    used = {key: value for key, value in metadata.items() if value is not None}
-    return dataclasses.field(default=default, metadata={"help": ""} | used | others)
+    options = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
+    metadata = {key: value for key, value in options.items() if value is not None}
+    return dataclasses.field(default=default, metadata={"help": ""} | metadata | others)
 
 
 class Settings:
@@ -343,11 +343,11 @@ def _expand(arguments: list[str]) -> list[str]:
     If a flagfile in `recipes/` does not exist, the package's file is used. A boolean
     flag may have its value after a space.
     """
-    first, others = arguments[:1], list[str]()
+    result, others = arguments[:1], list[str]()
     for argument in arguments[1:]:
         name, _, value = argument.partition("=")
         if name in ("--config", "-config"):
-            first += _read_config(value)
+            result += _read_config(value)
             continue
         recipe = _RECIPES.parent / value
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
@@ -368,8 +368,8 @@ def _expand(arguments: list[str]) -> list[str]:
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
     # Arguments of the command line need no parsing, only lines of flagfiles do.
     for line in lines:
-        first += [line] if line in others else _parse_flag_line(line)
-    return first
+        result += [line] if line in others else _parse_flag_line(line)
+    return result
 
 
 def _parse_flag_line(line: str) -> list[str]:
@@ -386,8 +386,8 @@ def _read_config(path: str) -> list[str]:
     """Returns the flags of a JSON file: an object of values by name, or `run.json`."""
     with wrap_read(path, "a JSON object of flags"):
         content = json.loads(Path(path).read_text("utf-8"))
-        given = dict(content.get("flags", content)).items()
-    return [f"--{name}={_as_text(v)}" for name, v in given if v is not None]
+        items = dict(content.get("flags", content)).items()
+    return [f"--{name}={_as_text(v)}" for name, v in items if v is not None]
 
 
 def _as_text(value: Any) -> str:
@@ -401,12 +401,12 @@ def _as_text(value: Any) -> str:
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
     """Drops flags of a flagfile that a flag on the command line excludes."""
-    own = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
+    cli_names = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = [item for group in _defined for item in fields(group)]
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
         for other in item.metadata.get("excludes", ()):
-            if names[item.name] & own and not names[other] & own:
+            if names[item.name] & cli_names and not names[other] & cli_names:
                 flags.FLAGS[other].unparse()
 
 
@@ -417,11 +417,11 @@ def _usage_error(error: Exception) -> str:
         return f"--flagfile={cause.filename}: {cause.strerror}"
     if isinstance(error, UnicodeDecodeError):
         return "--flagfile: not UTF-8; each line must be a flag"
-    refused = re.match(r"flag (--(\w+)=.*)", text)
-    if not refused:  # an unknown name, or a missing value
+    match = re.match(r"flag (--(\w+)=.*)", text)
+    if not match:  # an unknown name, or a missing value
         return text
-    _, kind = _describe_type(flags.FLAGS[refused[2]].parser)
-    return f"{refused[1].removesuffix(f': {cause}')}: must be {kind}"
+    _, kind = _describe_type(flags.FLAGS[match[2]].parser)
+    return f"{match[1].removesuffix(f': {cause}')}: must be {kind}"
 
 
 def _help(text: str, full: bool) -> str:

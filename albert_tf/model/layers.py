@@ -374,7 +374,7 @@ class DropoutSeeds:
     def next(self):
         """Returns a seed, int [2], that no other call of this pass returns."""
         # Keras on PyTorch uses only the sum of a seed's parts, and the generator counts
-        # passes in the second part. Steps of 1 would repeat seeds of earlier passes.
+        # passes in the second part. Adding only 1 would repeat seeds of earlier passes.
         self._offset += 1 << 20
         return self._base + ops.convert_to_tensor([self._offset, 0], self._base.dtype)
 

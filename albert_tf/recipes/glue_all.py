@@ -52,9 +52,9 @@ def main() -> None:
     for task in PAPER:
         recipe, output = RECIPES / f"{task}.flags", folder / task
         run("classify", f"--flagfile={recipe}", *flags, f"--output_dir={output}")
-    training_only = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
+    training_flags = ("num_runs", "init_checkpoint", "albert_hub_module_handle")
     # AX is only a test set for models of MNLI, so its run does not train.
-    ax_args = [f for f in flags if not any(_sets(f, name) for name in training_only)]
+    ax_args = [f for f in flags if not any(_sets(f, name) for name in training_flags)]
     ax_args += [f"--init_checkpoint={folder / 'mnli'}", f"--output_dir={folder / 'ax'}"]
     run("classify", f"--flagfile={RECIPES / 'ax.flags'}", *ax_args)
     _pack(folder)

@@ -203,8 +203,8 @@ def _export(
         f"{path.stat().st_size:,} bytes)"
     )
     mask = tokens["input_mask"]
-    # Without this input, the Keras model predicts at all positions. The written model
-    # requires the input.
+    # Without `masked_lm_positions`, the Keras model predicts at all positions. The
+    # written model requires this input.
     positions = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
     batch = _inputs(model, tokens) | {"masked_lm_positions": positions}
     outputs = runtimes.load(path)(batch)
@@ -228,11 +228,11 @@ def _export_folder(
         raise InputError(f"{other}: exists; use another folder for {name}")
     # Without a vocabulary, `opened.tokenizer` raises an error that names the flags.
     tokenizer = _tokenizer(settings, opened) or opened.tokenizer
-    with errors.wrap_write(folder), atomic_folder(folder) as new:
-        _write_vocabulary(new, tokenizer, _description(opened))
+    with errors.wrap_write(folder), atomic_folder(folder) as new_folder:
+        _write_vocabulary(new_folder, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
-        (new / metadata.CONFIG).write_bytes(config)
-        runtimes.save(model, new / name, format, precision=settings.precision)
+        (new_folder / metadata.CONFIG).write_bytes(config)
+        runtimes.save(model, new_folder / name, format, precision=settings.precision)
     return folder / name
 
 

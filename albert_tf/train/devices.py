@@ -84,8 +84,8 @@ def all_reduce_sum(
     """Returns the sum of each float32 number over the replicas of all workers."""
 
     def add():
-        replicas = tf.distribute.get_replica_context()
-        return replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(values))
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(values))
 
     sums = strategy.run(tf.function(add, autograph=False))
     return strategy.experimental_local_results(sums)[0].numpy().tolist()
@@ -169,7 +169,7 @@ def _find_slurm_workers() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
 
     Without GPUs, TensorFlow's resolver fails when it counts them. Then the resolver
-    gets a made-up number of GPUs, and only finds the addresses of the workers.
+    gets an arbitrary number of GPUs, and only finds the addresses of the workers.
     """
     resolvers = tf.distribute.cluster_resolver
     if shutil.which("nvidia-smi"):

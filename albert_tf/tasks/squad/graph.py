@@ -26,7 +26,7 @@ from albert_tf.weights import metadata
 
 # A number that is greater than the index of any window.
 _NO_WINDOW = np.iinfo(np.int32).max
-_ENDS = ("begin", "end")
+_OFFSETS = ("begin", "end")
 # The results of `_score_pairs` and `_score_beams`.
 _SCORE_SPECS = {
     "first": tf.TensorSpec([None, None], tf.int32),
@@ -125,7 +125,7 @@ class _Questions(tf.Module):
             if self._threshold is not None:
                 is_null = odds > self._threshold
                 outputs["answer"] = tf.where(is_null, "", outputs["answer"])
-                for name in _ENDS:
+                for name in _OFFSETS:
                     outputs[name] = tf.where(is_null, -1, outputs[name])
         return outputs
 
@@ -347,19 +347,19 @@ def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
         has_odds: whether the version is SQuAD 2.0.
     """
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
-    has_none = best["score"].row_lengths() == 0
-    zeros, is_empty = tf.zeros_like(scores), has_none[:, None]
+    has_no_span = best["score"].row_lengths() == 0
+    zeros, is_empty = tf.zeros_like(scores), has_no_span[:, None]
     probabilities = tf.nn.softmax(tf.where(is_empty, zeros, scores))
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
     # Without a span, the start and the end each have `NO_SPAN_SCORE`; in SQuAD 1.1, 0.
     score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
-    begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _ENDS)
+    begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _OFFSETS)
     return {
         "answer": texts[:, 0],
         "begin": begin[:, 0],
         "end": end[:, 0],
-        "score": tf.cast(tf.where(has_none, score, scores[:, 0]), tf.float32),
+        "score": tf.cast(tf.where(has_no_span, score, scores[:, 0]), tf.float32),
         "probability": probabilities[:, 0],
         "n_best_answers": texts,
         "n_best_probabilities": probabilities,
