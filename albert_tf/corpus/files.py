@@ -106,7 +106,7 @@ def create(path: str) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(targets: Iterable[str]) -> None:
-    """Removes the temporary files of killed processes from local folders."""
+    """Removes temporary files that killed processes left beside local outputs."""
     for target in targets:
         if not is_remote(target):
             remove_temporary(Path(target).parent, Path(target).name)

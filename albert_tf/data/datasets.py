@@ -112,4 +112,5 @@ def _rename_diagnostic(new_folder: Path) -> Path:
     return new_folder
 
 
+# The `arrange` of `download.make_folder` for data sets whose files must change.
 _ARRANGE = {"mrpc": _split_mrpc, "ax": _rename_diagnostic}

@@ -87,6 +87,7 @@ def to_utf8(
             f"{path}: UTF-16 without a byte order mark; expected UTF-8"
             f"{'' if encoding is None else ', or --encoding=utf-16-le'}"
         )
+    # Otherwise `data` stays as it is: UTF-8, perhaps with invalid bytes.
     if name != "utf-8" or handler == "strict":
         try:
             text = data.decode(name, handler)

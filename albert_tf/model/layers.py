@@ -534,7 +534,7 @@ class Attention(ConfiguredLayer):
 
 
 class FeedForward(ConfiguredLayer):
-    """Two dense layers with an activation between, a residual sum, a normalisation."""
+    """Two dense layers and an activation, with a residual sum and normalisation."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)

@@ -22,7 +22,7 @@ from albert_tf.tasks.catalogue import TASKS
 
 RECIPES = Path(__file__).resolve().parent
 # The tasks in the order of the paper's table of GLUE dev scores: the metric, and the
-# paper's score of a single (not ensembled) xxlarge v1 model, if there is one.
+# paper's score in percent of a single (not ensembled) xxlarge v1 model, or None.
 PAPER = {
     "mnli": ("eval_accuracy", 90.8),
     "qnli": ("eval_accuracy", 95.3),
@@ -112,7 +112,7 @@ def _table(folder: Path) -> str:
 
 
 def _best(folder: Path, task: str) -> str:
-    """Returns the score of the best checkpoint; for MNLI "MATCHED/MISMATCHED"."""
+    """Returns the best checkpoint's percentage; for MNLI "MATCHED/MISMATCHED"."""
     metrics = json.loads((folder / "model.ckpt-best.json").read_text())
     metric, _ = PAPER[task]
     names = [metric, f"dev_mismatched/{metric}"]
@@ -120,7 +120,7 @@ def _best(folder: Path, task: str) -> str:
 
 
 def _spread(folder: Path) -> str:
-    """Returns the mean and standard deviation of several runs; empty for one run."""
+    """Returns mean and standard deviation of several runs in percent, or ""."""
     try:
         runs = json.loads((folder / "runs.json").read_text())
     except FileNotFoundError:

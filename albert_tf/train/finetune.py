@@ -97,7 +97,7 @@ def run(job: Job) -> dict[str, float]:
             run_file.check(job.log)
         task, splits = prepare_task(job)
         outcome = seeds.run(task, config, strategy, job.stream, run_file)
-        # `best` has the step and the metrics; it is empty without an evaluation.
+        # `best` has the best checkpoint's step and metrics, if there is an evaluation.
         trainer, best, results = outcome.trainer, outcome.best, {**outcome.metrics}
         if best:
             key = task.key_metric
@@ -302,8 +302,7 @@ def _saved_settings(
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
-        # The first folder is that of the run. Training from another run makes a new
-        # head.
+        # The first folder is the run's own. Training from another run makes a new head.
         is_start = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]}, ("kind",))

@@ -26,6 +26,7 @@ from albert_tf.weights import metadata
 
 # A number that is greater than the index of any window.
 _NO_WINDOW = np.iinfo(np.int32).max
+# Character offsets of an answer in its context.
 _OFFSETS = ("begin", "end")
 # The results of `_score_pairs` and `_score_beams`.
 _SCORE_SPECS = {

@@ -172,10 +172,10 @@ class QuestionAnswering(base.FineTuningTask):
     def dataset(self, splits, *, with_labels):
         [split] = splits
         windows: Windows = split.features
-        targets = with_labels and split.name == "train"
+        has_targets = with_labels and split.name == "train"
 
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-            return windows.batch(rows, max(length, self._min_length), targets)
+            return windows.batch(rows, max(length, self._min_length), has_targets)
 
         return self.bucket(windows.lengths, make)
 

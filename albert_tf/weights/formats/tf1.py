@@ -31,6 +31,7 @@ def open(path: Path) -> Source:
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
+    # The names in the checkpoint by released name.
     keys = {to_released_name(key): key for key in shapes}
     # albert_zh projects word embeddings to the width H before it adds embeddings of
     # positions and segments, so the product of its two tables is a table with E = H.
