@@ -13,8 +13,9 @@ from albert_tf.errors import InputError
 
 Subset = Literal["train", "eval"]
 
-# Settings that do not change the records.
-_NON_CONTENT_FIELDS = (
+# Settings that `to_dict` leaves out: files that `manifest.identity` describes, and
+# settings that do not change the records.
+_OMITTED_FIELDS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
 )
@@ -79,7 +80,8 @@ class CorpusSettings(MaskingSettings):
         max_seq_length: Number of tokens per record, including padding.
         objective: Sentence-level objective: sop swaps the two segments in half of the
             records; nsp takes the second segment of about half of the records from
-            another document; none does neither. Such records have label 1, others 0.
+            another document; none does neither. Records with swapped segments or with
+            another document have label 1, others 0.
         random_next_sentence: Alias of --objective=nsp.
         dupe_factor: Number of times to use each document, with different masks.
         short_seq_prob: Fraction of records with a random, shorter target length.
@@ -171,7 +173,7 @@ class CorpusSettings(MaskingSettings):
         return files.description_path(self.base_path(subset))
 
     def record_files(self, subset: Subset) -> list[str]:
-        """The files of training documents (name@N expanded) or held-out documents."""
+        """The record files of a subset; in training files, name@N is expanded."""
         if subset == "eval":
             return [self.base_path("eval")]
         paths = []
@@ -203,7 +205,10 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def samples_other_documents(self) -> bool:
-        """Whether a second segment may come from another document."""
+        """Whether a second segment may come from another document.
+
+        For sop, the released generator does this if a pair has only one segment.
+        """
         return self.sentence_objective == "nsp" or (
             self.sentence_objective == "sop" and self.released_behaviour
         )
@@ -255,7 +260,7 @@ class CorpusSettings(MaskingSettings):
         `manifest.identity` adds the vocabulary and the input.
         """
         values = dataclasses.asdict(self)
-        for name in (*_NON_CONTENT_FIELDS, "random_next_sentence"):
+        for name in (*_OMITTED_FIELDS, "random_next_sentence"):
             del values[name]
         values["objective"] = self.sentence_objective
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
@@ -265,7 +270,7 @@ class CorpusSettings(MaskingSettings):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
-        """Returns the settings of a result of `to_dict`, with "-" for file names.
+        """Restores settings from a result of `to_dict`, with "-" for file names.
 
         Raises:
             InputError: a value is out of range.

@@ -40,7 +40,7 @@ MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Files that begin with these bytes cannot be divided.
-_INDIVISIBLE = (records.GZIP_MAGIC, *_UTF_16)
+_INDIVISIBLE_HEADS = (records.GZIP_MAGIC, *_UTF_16)
 # The first two bytes of files with a byte order mark, as `_head` returns them.
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
 _BATCH_CHARS = 1 << 18  # tokenized in one call
@@ -100,7 +100,7 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
         A range, and the approximate size of its text in bytes.
     """
     for path, size in sizes.items():
-        if size and (head := _head(path)) in _INDIVISIBLE:
+        if size and (head := _head(path)) in _INDIVISIBLE_HEADS:
             ratio = _GZIP_RATIO if head == records.GZIP_MAGIC else 1
             yield Range(path, 0, None), size * ratio
             continue
@@ -235,7 +235,7 @@ def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
 
 
 def _location(part: Range, number: int) -> str:
-    """Returns the file and line of a range's line for messages.
+    """Returns the location of a line of a range, for messages.
 
     This is slow, since it reads the file up to the range.
 
@@ -337,10 +337,10 @@ def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     return [
         [
             id + (tokenizer.vocab_size if i else 0)
-            for ids in line
+            for ids in encoded_line
             for i, id in enumerate(ids)
         ]
-        for line in _encode_groups(tokenizer.encode_batch, words)
+        for encoded_line in _encode_groups(tokenizer.encode_batch, words)
     ]
 
 
@@ -351,7 +351,7 @@ def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
 
     **As released:** a line is one text. Parts end at white space, where tokens end too.
     So tokens differ only in two cases: in 65,536 characters without white space, and in
-    lines of more than about 500,000 characters. If such a line is one text, the
+    lines of more than about 500,000 characters. In one text of this length, the
     tokenizer's sums of scores lose their last digits.
     """
     part_pattern = rf"\S.{{0,{_LINE_CHARS - 1}}}"
@@ -399,8 +399,9 @@ def _cut(
     while (remaining := len(ids) - begin) > limit:
         # The remaining tokens, divided by the number of segments that they need.
         size = -(-remaining // -(-remaining // limit))
-        words = np.flatnonzero(starts(np.array(ids[begin : begin + size + 1]))[1:])
-        end = begin + (int(words[-1]) + 1 if words.size else size)
+        # A segment ends before the last word start after its first token.
+        offsets = np.flatnonzero(starts(np.array(ids[begin : begin + size + 1]))[1:])
+        end = begin + (int(offsets[-1]) + 1 if offsets.size else size)
         yield ids[begin:end]
         begin = end
     yield ids[begin:]

@@ -31,14 +31,14 @@ _without_autograph = tf.autograph.experimental.do_not_convert
 # Number of records in the shuffle buffer; pretraining files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 _PARALLEL_FILES = 16
-# Number of prefetched batches, and of parallel calls that prepare them.
+# Number of prefetched batches, and of parallel calls that parse records.
 _PREFETCHED = 8
 _PARALLEL_CALLS = 16
 # Number of rows in a call of `prepare`; each call has a cost.
 _ROWS_TO_PREPARE = 512
 # Training sorts the examples of _BATCHES_TO_SORT batches by length. Evaluation sorts
-# _EXAMPLES_TO_SORT, since their outputs wait to be put in order. Training on records
-# also sorts at most that many, since records are parsed before they are sorted.
+# _EXAMPLES_TO_SORT at a time, since their outputs wait in memory for the original
+# order. Training on records also sorts at most that many, since it holds them parsed.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
@@ -110,7 +110,7 @@ class Source(abc.ABC):
     ) -> tf.data.Dataset:
         """Reads the examples once.
 
-        Padding examples fill up the last batch. `example_weight`, float32
+        Padding examples fill up one of the batches. `example_weight`, float32
         [replica_batch_size], is 1 for an example and 0 for padding; `row`, int32
         [replica_batch_size], is the number of the example, or -1.
 
@@ -137,7 +137,7 @@ class Records(Source):
         padded: {feature that is 0 only in padding: other features of that length}. If
             it is not empty, training groups rows by the length of the first feature,
             and cuts features to the longest row of a batch. A run with another batch
-            size then resumes at about the same position.
+            size then resumes only at about the same position.
         multiple: lengths are rounded up to a multiple of this number, see
             `BucketedExamples`.
         are_trusted: whether this package wrote the records and they are unchanged. Then
@@ -262,15 +262,15 @@ class BucketedExamples(Source):
     """Examples in memory, in batches of similar length with little padding.
 
     Training sorts the examples of a group of batches by length, divides them into
-    batches and shuffles these batches. So a run with another batch size resumes at
-    about the same position. A dataset holds no reference to its source: the caller must
-    keep the source as long as the dataset.
+    batches and shuffles these batches. A run with another batch size has other groups,
+    so it resumes only at about the same position. A dataset holds no reference to its
+    source: the caller must keep the source as long as the dataset.
 
     Attributes:
         lengths: int [n], number of tokens of each example.
         make: makes a batch from the numbers of its examples, int [B], and a length T;
             returns {name: int32 or float32 [B, ...]}.
-        longest: maximum length of a batch.
+        longest: maximum of the length T.
         multiple: batches are padded to a multiple of this number, at most to `longest`.
             With 0, all batches are padded to `longest`.
     """
@@ -492,7 +492,7 @@ def _make_buckets(
         first_row = shard.pipeline * shard.rows
         return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
-    # The next group is made during training on this group.
+    # The next group is made during training on the current one.
     groups = source._parse(raw_records, seed, calls=1).prefetch(1)
     batches = groups.flat_map(_without_autograph(shuffle_group)).skip(skipped)
     return _divide_and_prefetch(batches, shard)

@@ -17,7 +17,7 @@ Paths = str | Path | Sequence[str | Path]
 
 
 class Pretrainer(Trained):
-    """Pretrains ALBERT on records; settings of `run_pretraining.py`.
+    """Pretrains ALBERT on records, with the settings of `run_pretraining.py`.
 
         corpus.generate(
             corpus.CorpusSettings(
@@ -35,9 +35,10 @@ class Pretrainer(Trained):
     The folder of the run is a `model` for all other classes.
 
     Args:
-        model: the size of the model: a published name or an `albert_config.json`. The
-            weights start from random numbers, or from `init_checkpoint`.
-        **settings: see the class.
+        model: the size of the model: a name that `AlbertConfig.named` takes, or an
+            `albert_config.json`. The weights start from random numbers, or from
+            `init_checkpoint`.
+        **settings: values of the settings that `setting_names` lists.
     """
 
     run_settings = TrainingSettings

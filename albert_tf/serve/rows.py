@@ -65,8 +65,8 @@ def _rows(
         extension = suffix(config.input_file or "")
     if extension == ".csv":
         columns = [
-            Column(field, required=kind is not None, may_be_empty=True)
-            for field, kind in fields.items()
+            Column(field, required=expects_list is not None, may_be_empty=True)
+            for field, expects_list in fields.items()
         ]
         table = tables.read(
             name,
@@ -117,7 +117,7 @@ def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
 
 
 def _count_required(fields: Fields) -> int:
-    return sum(value is not None for value in fields.values())
+    return sum(expects_list is not None for expects_list in fields.values())
 
 
 def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:

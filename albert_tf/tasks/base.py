@@ -310,6 +310,7 @@ class FineTuningTask(Task):
         """
         stored = cls.settings_class.from_stored(task, location)
         longest = config.max_position_embeddings
+        # `stored` already has the saved settings.
         return cls(stored.with_defaults(None, longest), config, tokenizer)
 
     @classmethod
@@ -550,8 +551,8 @@ class FineTuningTask(Task):
 
         Returns:
             The `head_order` for `weights.load`, and a text to log. The order is empty
-            if the head has other labels or is for another task. It is None if there are
-            no names to match: the head's order is kept.
+            if the head has other labels or is for another task. It is None, which keeps
+            the head's order, if the task or the head has no labels.
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.task_type)

@@ -37,9 +37,9 @@ from albert_tf.text.inputs import Inputs
 class Classification(base.FineTuningTask):
     """Predicts a class, several labels or a number for a text or a pair of texts.
 
-    GLUE has such tasks. The metrics are the metrics of the `TextTask`, and the released
-    `eval_loss`. From the second evaluated split on, metrics have the split's name as a
-    prefix.
+    GLUE has such tasks. The metrics are the metrics of the `TextTask`, and `eval_loss`
+    as in the released code. From the second evaluated split on, metrics have the
+    split's name as a prefix.
     """
 
     task_types = ("classification", "multi_label", "regression")
@@ -132,9 +132,9 @@ class Classification(base.FineTuningTask):
         if with_labels:
             examples = [example for split in splits for example in split.examples]
             columns["labels"] = targets = self.text_task.targets(examples)
-            values = self.settings.class_weights
-            if values and splits[0].name == "train":
-                weights = _class_weights(values, self.text_task, targets)
+            class_weights = self.settings.class_weights
+            if class_weights and splits[0].name == "train":
+                weights = _class_weights(class_weights, self.text_task, targets)
                 columns["example_weight"] = weights
 
         def make(rows, length):
@@ -147,13 +147,13 @@ class Classification(base.FineTuningTask):
         return AlbertClassifier(self.config, self.text_task.num_outputs)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        losses = {
+        functions = {
             "classification": heads.classification_loss,
             "multi_label": heads.multi_label_loss,
             "regression": heads.regression_loss,
         }
-        each = losses[self.text_task.kind](outputs["logits"], batch["labels"])
-        return {"loss": ops.sum(each * base.example_weights(batch))}
+        losses = functions[self.text_task.kind](outputs["logits"], batch["labels"])
+        return {"loss": ops.sum(losses * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
         """Returns `outputs`: probabilities [B, K], or regression numbers [B, 1]."""
@@ -270,24 +270,24 @@ def _check_threshold(task: TextTask, threshold: float | None) -> None:
 
 
 def _class_weights(
-    values: Sequence[str], task: TextTask, targets: np.ndarray
+    items: Sequence[str], task: TextTask, targets: np.ndarray
 ) -> np.ndarray:
     """Returns the weight of each example's class, float32 [n].
 
     Args:
-        values: the value of --class_weights: "balanced" or items like "label=number".
+        items: items of --class_weights: only "balanced", or each "label=number".
         task: the task.
         targets: the class numbers of the examples, int [n].
     """
-    labels, flag = task.labels or (), f"--class_weights={','.join(values)}"
+    labels, flag = task.labels or (), f"--class_weights={','.join(items)}"
     if task.kind != "classification":
         raise InputError(f"{flag}: requires classification; the task is {task.kind}")
-    if tuple(values) == ("balanced",):
+    if tuple(items) == ("balanced",):
         counts = np.bincount(targets)
         # The formula of scikit-learn: n / (number of classes * examples of the class).
         balanced = len(targets) / np.count_nonzero(counts) / counts[targets]
         return balanced.astype(np.float32)
-    matches = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in values]
+    matches = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in items]
     weights = {match[1]: float(match[2]) for match in matches if match}
     if None in matches or not {*weights} <= {*labels} or min(weights.values()) <= 0:
         raise InputError(

@@ -104,7 +104,7 @@ def merge_saved_settings(
 def find_labels(
     task: TextTask, examples: Iterable[Example], log: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Returns the sorted labels of a training table; logs the examples of each.
+    """Returns the sorted labels of a training table; logs their counts.
 
     Raises:
         InputError: there are too few labels.
@@ -163,7 +163,7 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _natural_sort_key(label: str) -> tuple[bool, float, str]:
-    """Sorts numbers by value, before words: -1, 1, 2, 10, yes."""
+    """Returns a key that sorts numbers by value, before words: -1, 1, 2, 10, yes."""
     try:
         number = float(label)
     except ValueError:

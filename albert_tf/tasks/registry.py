@@ -73,6 +73,6 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
 
 
 def task(kind: str | None) -> type[Any] | None:
-    """Returns the task class of a task type; None without fine-tuning."""
+    """Returns the task class of a fine-tuned task type; None for other names."""
     entry = FINE_TUNED.get(kind or "")
     return pkgutil.resolve_name(entry.task) if entry and entry.task else None

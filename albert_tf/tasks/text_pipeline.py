@@ -20,7 +20,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        # A `task.json` without `texts` allows both: the second text is optional (None).
+        # Without `texts` in `task.json`, the second text is optional (None).
         self.fields = {"text": False, "text_b": None}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
@@ -65,6 +65,7 @@ class ClassificationPipeline(TextPipeline):
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
+        # `check_threshold` requires two labels; the threshold is for the second one.
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]

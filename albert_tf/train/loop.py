@@ -77,8 +77,8 @@ def lock_output_dir(
     Raises:
         InputError: see `files.lock_folder`; or a worker was lost.
     """
-    folder = files.lock_folder(Path(config.output_dir))
-    lock = folder if is_chief(strategy) else contextlib.nullcontext()
+    folder_lock = files.lock_folder(Path(config.output_dir))
+    lock = folder_lock if is_chief(strategy) else contextlib.nullcontext()
     with devices.worker_errors(strategy), lock:
         yield
 

@@ -25,7 +25,7 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
         precision: Precision of the weights in litert and onnx. int8 also rounds the
             matrix products; the check after the conversion shows the difference.
         allow_missing: Prefixes of weights that may be missing from the input, such as
-            encoder.pooler. They keep their initial values.
+            encoder.pooler. Missing weights keep their initial values.
         vocab_size: Number of tokens of the output model, to extend a vocabulary. New
             tokens come last and start near the mean of the old ones. --spm_model_file
             or --vocab_file is the new vocabulary.

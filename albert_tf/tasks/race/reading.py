@@ -79,7 +79,7 @@ def read_split(
     levels: Sequence[str] = LEVELS,
     encoding: str = "utf-8",
 ) -> list[Question]:
-    """Reads a split of RACE: the middle level first, as released.
+    """Reads a split of RACE, one level after the other.
 
     Args:
         data_dir: the folder with `train`, `dev` and `test`, or the parent folder, in

@@ -170,15 +170,15 @@ def _key(item: dataclasses.Field) -> str:
 
 def matches_type(value: Any, hint: Any) -> bool:
     """Returns whether a JSON value has the type of a hint; a tuple is a JSON list."""
-    origin, items = typing.get_origin(hint), typing.get_args(hint)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return any(matches_type(value, each) for each in items)
+        return any(matches_type(value, each) for each in args)
     if origin is typing.Literal:
-        return any(type(value) is type(each) and value == each for each in items)
+        return any(type(value) is type(each) and value == each for each in args)
     if origin is tuple:
         fits = isinstance(value, list | tuple) and bool(value)
-        fits = fits and (items[-1] is ... or len(value) == len(items))
-        return fits and all(matches_type(each, items[0]) for each in value)
+        fits = fits and (args[-1] is ... or len(value) == len(args))
+        return fits and all(matches_type(item, args[0]) for item in value)
     if hint is float:
         return type(value) in (int, float) and abs(value) < 1e300  # no infinity or NaN
     return type(value) is hint

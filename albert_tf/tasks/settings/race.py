@@ -30,7 +30,7 @@ class RaceSettings(TaskSettings):
         middle_only: Use only the middle-school questions.
         max_seq_length: Maximum number of tokens per input (article, question and one
             option); longer articles are truncated at the end. Default: the model's
-            value, or 512, or the longest input of the model.
+            value, or 512, but at most the longest input of the model.
         max_qa_length: Maximum number of tokens of a question with one option; longer
             ones keep their last tokens. Default: the model's value, or 128.
 

@@ -91,8 +91,8 @@ class TrainingSettings(CheckpointSettings):
     wandb: str | None = flags.field(None, requires=("do_train",))
     mlflow: str | None = flags.field(None, requires=("do_train",))
 
-    # Whether eval_results.txt has the best metric so far. **As released:** only in
-    # fine-tuning.
+    # Whether eval_results.txt has the best metric so far. **As released:** it has this
+    # metric only in fine-tuning.
     log_best_metric = False
     # A run requires one of these flags.
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")

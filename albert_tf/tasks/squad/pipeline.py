@@ -22,6 +22,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
             self.threshold = settings.threshold
         check_threshold(settings.version, self.threshold)
         self.top_k = options.top_k
+        # The conditional head selects this many positions of an input.
         if settings.head == "conditional":
             self.min_length = max(settings.start_n_top, settings.end_n_top)
 

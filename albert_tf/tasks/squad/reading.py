@@ -39,7 +39,7 @@ _RECORD_KEYS = ("context", "question")
 class Answer(NamedTuple):
     """An answer, and the index of its first character in the context.
 
-    The index is that of the file, which `locating` corrects.
+    The index is the file's `answer_start`, which `locating` corrects.
     """
 
     text: str
