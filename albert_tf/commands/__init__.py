@@ -56,7 +56,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
     """Runs a command and ends the process, see `flags.run`.
 
     Args:
-        name: the name of the command.
+        name: one of `COMMANDS`.
         argv: the name of the command and its arguments. Default: `sys.argv`, whose
             first element is the script of the command.
     """
@@ -66,7 +66,8 @@ def run(name: str, argv: list[str] | None = None) -> None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
-        # Ctrl-C then ends a command like SIGTERM, also during imports; see `stopping`.
+        # Let Ctrl-C end the process without a traceback, even during imports. During
+        # a run, `stopping` catches it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = command(name)
     flags.run(

@@ -52,7 +52,7 @@ class DynamicMasking:
 
         Args:
             batch: the result of `records.parser(spec)`, see `shards.spec`. Records
-                that are masked already may have another number of slots than P.
+                that are already masked may have more or fewer slots than the result.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run. A row's masks
                 depend only on `seed` and on its position.
@@ -64,19 +64,19 @@ class DynamicMasking:
             `token_boundary` and `next_sentence_labels` agree with it.
         """
         P = self.rules.config.prediction_slots
-        static = {name: (value.dtype, value.shape) for name, value in batch.items()}
+        specs = {name: (value.dtype, value.shape) for name, value in batch.items()}
         for name, dtype in masking.FEATURES.items():
-            static[name] = tf.as_dtype(dtype), [batch["input_ids"].shape[0], P]
+            specs[name] = tf.as_dtype(dtype), [batch["input_ids"].shape[0], P]
 
         def mask(positions: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
             masked = self.mask(dict(zip(batch, values, strict=True)), seed, positions)
-            return [masked[name] for name in static]
+            return [masked[name] for name in specs]
 
-        dtypes = [dtype for dtype, _ in static.values()]
+        dtypes = [dtype for dtype, _ in specs.values()]
         masked = tf.numpy_function(mask, [positions, *batch.values()], dtypes)
-        for value, (_, shape) in zip(masked, static.values(), strict=True):
+        for value, (_, shape) in zip(masked, specs.values(), strict=True):
             value.set_shape(shape)
-        return dict(zip(static, masked, strict=True))
+        return dict(zip(specs, masked, strict=True))
 
     def mask(
         self, batch: Mapping[str, np.ndarray], seed: int, positions: np.ndarray
@@ -95,9 +95,9 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    All other rules, such as whole words or permutation, are those with which the
-    records were made. The order of A and B is drawn again only for SOP in which B never
-    comes from another document.
+    Rules that are not in `settings`, such as whole words or permutation, are those with
+    which the records were made. The order of A and B is drawn again only for SOP in
+    which B never comes from another document.
 
     Args:
         files: record files of `create_pretraining_data.py`, with or without masks.
@@ -136,7 +136,7 @@ def for_records(
 def _common_settings(
     config: CorpusSettings, vocabulary: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Lists the values that record files that are masked together must share."""
+    """Returns values by name that must be equal in all files masked together."""
     settings = {name: getattr(config, name) for name in _COMMON}
     return {"vocabulary": vocabulary["fingerprint"], **settings}
 
@@ -177,14 +177,16 @@ def _redraw_order(batch: dict[str, np.ndarray], seeds: np.ndarray) -> None:
 
     Each [SEP] stays with the segment before it: A [SEP] B [SEP] is rotated.
     """
-    new = masking.draw(seeds, masking.HALVES, 0)[:, None] >> np.uint64(63)
-    swap = new != batch["next_sentence_labels"]
+    # The highest bit of a random number is 0 or 1 with equal probability.
+    new_labels = masking.draw(seeds, masking.HALVES, index=0)[:, None] >> np.uint64(63)
+    swap = new_labels != batch["next_sentence_labels"]
     sep_a, sep_b = (position[:, None] for position in masking.sep_positions(batch))
     column = np.arange(batch["input_ids"].shape[1])
+    # Columns 1 to sep_b hold A and B. `source` is the column from which to copy.
     rotated = 1 + (column - 1 + swap * sep_a) % sep_b
     source = np.where((column > 0) & (column <= sep_b), rotated, column)
     sep_a = np.where(swap, sep_b - sep_a, sep_a)
     for name in ("input_ids", "token_boundary"):
         batch[name] = np.take_along_axis(batch[name], source, 1)
     batch["segment_ids"] = ((column > sep_a) & (column <= sep_b)).astype(np.int32)
-    batch["next_sentence_labels"] = new.astype(np.int32)
+    batch["next_sentence_labels"] = new_labels.astype(np.int32)

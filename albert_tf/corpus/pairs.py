@@ -1,4 +1,4 @@
-"""Divides documents into pairs of segments: the text of each record.
+"""Divides documents into pairs of segments, one pair for each record.
 
 A pair consists of five numbers, not of tokens: a shard holds thousands of pairs,
 shuffles them, and copies tokens only for the next batch that it writes.
@@ -144,13 +144,13 @@ class _Pairs:
         objective = self.config.sentence_objective
         is_released = self.config.released_behaviour
         samples_others = self.config.samples_other_documents
-        target = self._target()
-        at = document.begin  # number of the pair's first segment
-        while at < document.end:
-            a_begin = bounds[at]
-            stop = bisect.bisect_left(bounds, a_begin + target, at + 1, document.end)
-            is_single = stop == at + 1
-            middle = stop if is_single else at + rng.randint(1, stop - at - 1)
+        target = self._draw_target()
+        start = document.begin  # number of the pair's first segment
+        while start < document.end:
+            a_begin = bounds[start]
+            stop = bisect.bisect_left(bounds, a_begin + target, start + 1, document.end)
+            is_single = stop == start + 1
+            middle = stop if is_single else start + rng.randint(1, stop - start - 1)
             if samples_others and (
                 is_single or (objective == "nsp" and rng.random() < 0.5)
             ):
@@ -158,16 +158,16 @@ class _Pairs:
                 b = self._draw_other(document, target - (a_end - a_begin))
                 yield a_begin, a_end, *b, 1
                 # B is from another document, so the next pair begins where A ends.
-                at = middle
+                start = middle
             else:
-                cut = self._cut(at) if is_single else bounds[middle]
+                cut = self._cut(start) if is_single else bounds[middle]
                 if cut is not None:
                     yield self._swap_or_keep(a_begin, cut, bounds[stop])
-                at = stop
+                start = stop
             if not is_released:
-                target = self._target()
+                target = self._draw_target()
 
-    def _target(self) -> int:
+    def _draw_target(self) -> int:
         longest = self.config.max_num_tokens
         if self.rng.random() < self.config.short_seq_prob:
             return self.rng.randint(2, longest)
@@ -186,7 +186,7 @@ class _Pairs:
             if other != document:
                 break
         else:
-            # The released code would take B from the same document.
+            # The released code keeps `document`. Here the first other one is taken.
             others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self.rng.randrange(other.begin, other.end)

@@ -22,9 +22,9 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
         count: number of processes; if it is 1, the calling process does the jobs.
 
     Yields:
-        A function `run(function, jobs)`: it calls `function`, which is defined at the
-        top of a module, with the arguments of each job, and yields the results as they
-        become ready.
+        A function `run(function, jobs)`: it calls `function`, which must be defined at
+        the top level of a module, with the arguments of each job, and yields the
+        results as they become ready.
 
     Raises:
         InputError: a worker was killed, or a function raised it.
@@ -34,7 +34,7 @@ def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    # If this process ends or closes its end of the pipe, workers notice it at theirs.
+    # The workers' `reader` notices when this process dies or closes `writer`.
     reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
@@ -65,7 +65,7 @@ def _watch_parent(reader: multiprocessing.connection.Connection) -> None:
     """Ends this worker when its parent closes the other end of the pipe, or dies."""
 
     def watch() -> None:
-        reader.poll(None)
+        reader.poll(timeout=None)  # waits until the pipe is closed
         os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it

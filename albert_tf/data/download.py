@@ -46,8 +46,8 @@ def make_folder(
 ) -> Path:
     """Downloads and unpacks files into a folder that does not exist.
 
-    One of several processes downloads, and the others wait. A file of the same name in
-    the parent of the folder replaces a download.
+    One of several processes downloads, and the others wait. A file in the parent
+    folder of `target` replaces the download of the same name.
 
     Args:
         target: the folder to make.
@@ -71,8 +71,8 @@ def make_folder(
             shutil.rmtree(work, ignore_errors=True)
             try:
                 # All plain files are in the same folder.
-                new = [_download(remote, work, target.parent) for remote in remotes][-1]
-                folder = arrange(new)
+                folder = [_download(item, work, target.parent) for item in remotes][-1]
+                folder = arrange(folder)
                 with errors.wrap_write(target):
                     folder.rename(target)
             finally:

@@ -13,8 +13,9 @@ class TokenClassifier(FineTuned):
     """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
-    lists in the columns `tokens` and `tags`. `token_column` and `label_column` set
-    other names, or for files also numbers. Tags of entities are IOB2.
+    lists in the columns `tokens` and `tags`. `token_column` and `label_column` are
+    other names of columns, or numbers of a CoNLL file's columns. Tags of entities are
+    IOB2.
     """
 
     family = Tagging
@@ -38,7 +39,7 @@ class TokenClassifier(FineTuned):
             (characters of the text) and `probability`.
 
         Raises:
-            InputError: the model is not fine-tuned, or a row is no text.
+            InputError: the model is not fine-tuned, or a row is not a text.
         """
         return [answer["spans"] for answer in self(texts, **options)]
 

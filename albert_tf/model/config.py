@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig:
-    """Sizes and rates of one ALBERT model.
+    """Sizes and dropout rates of an ALBERT model.
 
     Fields up to `initializer_range` are the keys of the released `albert_config.json`
     with the released constructor's defaults (those of xxlarge); the letters are the
@@ -37,12 +37,12 @@ class AlbertConfig:
         vocab_size: V, tokens in the vocabulary.
         embedding_size: E, width of the embeddings. E = H leaves out the projection
             from E to H.
-        hidden_size: H, width of the Transformer; a multiple of the heads.
-        num_hidden_layers: L, the number of times that a block is applied.
+        hidden_size: H, width of the Transformer; a multiple of `num_attention_heads`.
+        num_hidden_layers: L, number of layers, each of `inner_group_num` blocks.
         num_hidden_groups: G, groups of consecutive layers; layers of one group share
             their parameters. 1 is ALBERT, L is BERT. **As released:** if there are more
             groups than layers, groups without a layer have no parameters.
-        num_attention_heads: N.
+        num_attention_heads: N, number of heads of an attention layer.
         intermediate_size: width of the feed-forward layer, 4H in the paper.
         inner_group_num: number of distinct blocks in each layer, applied in order.
         down_scale_factor: unused; every released file has it.
@@ -59,7 +59,7 @@ class AlbertConfig:
             (each layer has its own feed-forward), "ffn" (each layer has its own
             attention), "none". Layers share weights only within each of the G groups.
         classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
-            **As released:** fixed at 0.1.
+            **As released:** the default, 0.1.
         recompute: "none", or "block" to store only each block's input for the
             backward pass and compute the rest again. Gradients are identical in
             float32. In mixed precision, gradients of shared kernels are added up in
@@ -130,10 +130,10 @@ class AlbertConfig:
         return tuple(map(distinct.index, pairs))
 
     def _group_map(self, is_shared: bool) -> tuple[int, ...]:
-        """Returns for each layer its group if shared, else the layer itself.
+        """Returns the group of each layer if `is_shared`, else the number of the layer.
 
         **As released** for all published sizes. In rare cases, such as layer 15
-        of L = G = 22, the released float formula gives the group before.
+        of L = G = 22, the released float formula gives the previous group.
         """
         layers = self.num_hidden_layers
         groups = min(self.num_hidden_groups, layers) if is_shared else layers
@@ -162,20 +162,20 @@ class AlbertConfig:
 
     @classmethod
     def named(cls, name: str) -> "AlbertConfig":
-        """Returns a configuration by name: "albert_base_v2", "albert_tiny".
+        """Returns a configuration by a name such as "albert_base_v2" or "albert_tiny".
 
         The names are the keys of `PUBLISHED` and `UNRELEASED`.
 
         Raises:
-            InputError: an unknown name; the message lists the known ones.
+            InputError: an unknown name; the message lists all names.
         """
-        known = PUBLISHED | UNRELEASED
-        if name not in known:
+        configs = PUBLISHED | UNRELEASED
+        if name not in configs:
             raise InputError(
                 f"{name}: not a configuration; expected a file, or one of "
-                f"{', '.join(known)}"
+                f"{', '.join(configs)}"
             )
-        return known[name]
+        return configs[name]
 
     @classmethod
     def find(cls, name: str) -> "AlbertConfig":
@@ -214,7 +214,7 @@ class AlbertConfig:
         return cls.from_dict(json_values.read_object(path), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the released keys, and added ones that differ from the default."""
+        """Returns the released fields, and added fields with non-default values."""
         return {
             item.name: getattr(self, item.name)
             for item in dataclasses.fields(self)
@@ -251,8 +251,8 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
     literal = next((part for part in parts if typing.get_origin(part) is Literal), None)
     choices = typing.get_args(literal)
     if choices:
-        optional = type(None) in typing.get_args(hint)
-        if value not in choices and not (optional and value is None):
+        may_be_none = type(None) in typing.get_args(hint)
+        if value not in choices and not (may_be_none and value is None):
             raise InputError(f"{key}={value!r}: expected one of {', '.join(choices)}")
     elif hint is int:
         if type(value) is not int or value < 1:
@@ -265,7 +265,7 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
         raise InputError(f"{key}={value!r}: expected a number above 0")
 
 
-# size: (H, L, N). E is 128 and the inner width is 4H in all of them.
+# size: (H, L, N). E is 128 and `intermediate_size` is 4H in all of them.
 _SIZES = {
     "tiny": (312, 4, 12),
     "small": (384, 6, 12),
@@ -282,14 +282,14 @@ def _build(size: str, version: str) -> AlbertConfig:
     # models were trained without. The Chinese models have ReLU, BERT's Chinese
     # vocabulary, and 16 heads in xxlarge.
     dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
-    chinese = version == "zh"
+    is_chinese = version == "zh"
     return AlbertConfig(
-        vocab_size=21128 if chinese else 30000,
+        vocab_size=21128 if is_chinese else 30000,
         hidden_size=hidden,
         num_hidden_layers=layers,
-        num_attention_heads=16 if chinese and size == "xxlarge" else heads,
+        num_attention_heads=16 if is_chinese and size == "xxlarge" else heads,
         intermediate_size=4 * hidden,
-        hidden_act="relu" if chinese else "gelu",
+        hidden_act="relu" if is_chinese else "gelu",
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
@@ -301,5 +301,5 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# The small sizes of albert_zh, otherwise as version 2; there are no released weights.
+# Two small sizes of albert_zh, with version 2's other values. No weights are released.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

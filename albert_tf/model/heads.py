@@ -109,7 +109,7 @@ class ClassifierHead(_OutputHead):
 
     Args:
         config: the model's configuration.
-        num_labels: K classes, or 1 for regression and for the score of one choice.
+        num_labels: K, the number of classes; 1 for regression and for scoring choices.
     """
 
     options = ("num_labels",)
@@ -216,8 +216,8 @@ class ConditionalSpanHead(ConfiguredLayer):
 
     Args:
         config: the model's configuration.
-        start_n_top: S, candidate starts in prediction.
-        end_n_top: candidate ends for each of them.
+        start_n_top: S, the number of candidate starts in prediction.
+        end_n_top: the number of candidate ends for each candidate start.
     """
 
     options = ("start_n_top", "end_n_top")
@@ -281,19 +281,19 @@ class ConditionalSpanHead(ConfiguredLayer):
         starts = gather_positions(states, start_index)
         end = self._end_log_probs(states, starts, impossible)
         end_top, end_index = ops.top_k(end, self.end_n_top)
-        candidates = (-1, self.start_n_top * self.end_n_top)
+        shape = (-1, self.start_n_top * self.end_n_top)
         return {
             **outputs,
             "start_top_log_probs": start_top,
             "start_top_index": start_index,
-            "end_top_log_probs": ops.reshape(end_top, candidates),
-            "end_top_index": ops.reshape(end_index, candidates),
+            "end_top_log_probs": ops.reshape(end_top, shape),
+            "end_top_index": ops.reshape(end_index, shape),
         }
 
     def _end_log_probs(self, states, starts, impossible):
         """Returns float32 [B, S, T] for states [B, T, H] and starts [B, S, H]."""
-        # The input of the dense layer is [state, start]. Two products with the halves
-        # of its kernel take T + S rows instead of T * S rows of twice the width.
+        # The input of `end_hidden` is [state, start]. Two products with the halves of
+        # its kernel take T + S rows instead of T * S rows of twice the width.
         state_kernel, start_kernel = ops.split(
             ops.cast(self.end_hidden.kernel, self.compute_dtype), 2
         )
@@ -306,8 +306,8 @@ class ConditionalSpanHead(ConfiguredLayer):
 
     def _cls_logits(self, states, start_logits, training):
         """Returns float32 [B], from the start's expected state and the first state."""
-        weights = ops.cast(ops.softmax(start_logits), self.compute_dtype)
-        expected = ops.matmul(ops.expand_dims(weights, 1), states)[:, 0]  # [B, H]
+        probabilities = ops.cast(ops.softmax(start_logits), self.compute_dtype)
+        expected = ops.matmul(ops.expand_dims(probabilities, 1), states)[:, 0]  # [B, H]
         pair = ops.concatenate([expected, states[:, 0]], axis=-1)
         hidden = self.dropout(self.answer_hidden(pair), training=training)
         return ops.cast(self.answer(hidden)[:, 0], "float32")

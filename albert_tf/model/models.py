@@ -60,11 +60,11 @@ class _ConfiguredModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        settings = {
+        values = {
             "config": AlbertConfig.from_dict(config["config"]),
             "dtype": keras.saving.deserialize_keras_object(config["dtype"]),
         }
-        return cls(**{**config, **settings})
+        return cls(**{**config, **values})
 
     def build_from_config(self, config):
         """Does nothing: the constructor has built the model."""
@@ -157,8 +157,8 @@ class AlbertEncoder(_ConfiguredModel):
     def encode_positions(self, inputs, positions, training=False):
         """Returns the `pooled_output` and the states at the given positions.
 
-        As in `pooled`, the last layer computes only the positions that are needed:
-        these and the first, P + 1 instead of T.
+        As in `pooled`, the last layer computes only `positions` and the first
+        position: P + 1 positions instead of T.
 
         Args:
             inputs: see `call`.
@@ -200,7 +200,8 @@ class AlbertEncoder(_ConfiguredModel):
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
         seeds = DropoutSeeds(self.seed_generator) if training and has_dropout else None
         embeddings = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
-        # Draw the seeds before the blocks run: recomputation must not draw new ones.
+        # Draw three seeds per block (for its dropouts) before the blocks run, because
+        # recomputation must not draw new ones.
         block_seeds = [
             [seeds and seeds.next() for _ in range(3)] for _ in self.layers_in_order()
         ]
@@ -218,7 +219,7 @@ class AlbertEncoder(_ConfiguredModel):
         blocks = list(self.layers_in_order())
         recomputes = self.config.recompute == "block"
         # JAX and PyTorch order gradients themselves. In 16 bits without recomputation,
-        # a kernel has one cast for all layers (`cast_once`), whose gradients are small.
+        # kernel gradients have 16 bits, too (`cast_once`), and take less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[Dense] = set()
@@ -237,7 +238,7 @@ class AlbertEncoder(_ConfiguredModel):
         return embeddings, outputs
 
     def layers_in_order(self):
-        """Yields the blocks of all layers in order; a layer has `inner_group_num`."""
+        """Yields the blocks of all layers in order, `inner_group_num` per layer."""
         inner = self.config.inner_group_num
         for index in self.config.block_map:
             yield from self.blocks[index * inner : (index + 1) * inner]

@@ -261,7 +261,7 @@ def _to_standard_output(line: bytes) -> None:
 
 
 def load_ensemble(paths: Sequence[str], *arguments: Any, **options: Any) -> Ensemble:
-    """Opens several fine-tuned models as one; only one is in memory at a time.
+    """Opens several fine-tuned models as an `Ensemble`.
 
     Args:
         paths: the models' folders, or patterns such as "runs/mrpc/run-*".
@@ -292,34 +292,34 @@ def load(
         options: settings of the answers.
         checkpoint: a run's checkpoint to use, see `weights.open_source`.
         files: the configuration and vocabulary; by default from the weights' folder.
-        log: logs a line; `options.runtime` "auto" needs it to use ONNX Runtime, see
-            `runtimes.choose`.
+        log: logs a line. Without it, `options.runtime` "auto" never chooses ONNX
+            Runtime, see `runtimes.choose`.
 
     Raises:
         InputError: something is missing or does not fit.
     """
-    exported = sessions.find(path)
-    opened = ModelFolder(path, checkpoint=checkpoint, files=files)
-    _ = opened.task or exported or opened.source  # raises if there are no weights
-    task = _resolve_task(path, opened, options)
-    pipeline = _pipeline(task, opened, options)
-    if exported is None:
-        return _load_weights(task, opened, pipeline, options, log)
+    exported_file = sessions.find(path)
+    folder = ModelFolder(path, checkpoint=checkpoint, files=files)
+    _ = folder.task or exported_file or folder.source  # raises if there are no weights
+    task = _resolve_task(path, folder, options)
+    pipeline = _pipeline(task, folder, options)
+    if exported_file is None:
+        return _load_weights(task, folder, pipeline, options, log)
     if checkpoint != "best":
-        raise InputError(f"--checkpoint={checkpoint}: {exported} is one model")
-    return _load_exported(exported, task, pipeline, options)
+        raise InputError(f"--checkpoint={checkpoint}: {exported_file} is one model")
+    return _load_exported(exported_file, task, pipeline, options)
 
 
 def _resolve_task(
-    path: str | Path, opened: ModelFolder, options: AnswerSettings
+    path: str | Path, folder: ModelFolder, options: AnswerSettings
 ) -> dict[str, Any]:
     """Returns the `task.json` of a folder, changed by the options.
 
     Raises:
         InputError: the task is unknown, or the options contradict the folder.
     """
-    stored, is_ours = opened.task, metadata.is_from_run(opened.task)
-    location = opened.folders[0] / metadata.TASK
+    stored, is_ours = folder.task, metadata.is_from_run(folder.task)
+    location = folder.folders[0] / metadata.TASK
     stored_kind = stored.get("kind")
     kind = options.task or stored_kind
     if kind is None:
@@ -351,16 +351,16 @@ def _resolve_task(
 
 
 def _pipeline(
-    task: Mapping[str, Any], opened: ModelFolder, options: AnswerSettings
+    task: Mapping[str, Any], folder: ModelFolder, options: AnswerSettings
 ) -> Pipeline:
     """Returns the pipeline for a task in the keys of `task.json`."""
-    location = opened.folders[0] / metadata.TASK
+    location = folder.folders[0] / metadata.TASK
     pipeline = registry.pipeline(task["kind"], location)
     options.check_for(task["kind"], pipeline.options)
     settings = pipeline.settings_class and pipeline.settings_class.from_stored(
         task, location
-    ).with_defaults(None, opened.config.max_position_embeddings)
-    return pipeline(settings, opened.config, opened.tokenizer, options)
+    ).with_defaults(saved_settings=None, longest=folder.config.max_position_embeddings)
+    return pipeline(settings, folder.config, folder.tokenizer, options)
 
 
 def _load_exported(
@@ -382,7 +382,7 @@ def _load_exported(
 
 def _load_weights(
     task: Mapping[str, Any],
-    opened: ModelFolder,
+    folder: ModelFolder,
     pipeline: Any,
     options: AnswerSettings,
     log: Log | None,
@@ -394,24 +394,24 @@ def _load_weights(
 
     kind, serving_fn = task["kind"], None
     if family := registry.task(kind):
-        instance = family(pipeline.settings, opened.config, opened.tokenizer)
+        instance = family(pipeline.settings, folder.config, folder.tokenizer)
         model, parts = instance.build_model(), ("encoder", "head")
         task = {**task, **instance.description}
         serving_fn = functools.partial(instance.serving_fn, model, options)
     else:
         model, parts = pipeline.build_model(), pipeline.parts
         if kind == "embedding":
-            length, tokenizer = pipeline.max_seq_length, opened.tokenizer
+            length, tokenizer = pipeline.max_seq_length, folder.tokenizer
             serving_fn = functools.partial(
                 text_graphs.embeddings, model, tokenizer, max_seq_length=length
             )
     # The weights may lack the pooler if no head of the model reads it.
     unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
-    weights.load(model, opened.source, only=parts, allow_missing=unread, warn=False)
+    weights.load(model, folder.source, only=parts, allow_missing=unread, warn=False)
     open_run = functools.partial(
         runtimes.choose, model, pipeline.outputs, options.runtime, log=log
     )
     return Predictor(
-        *(pipeline, open_run, options.batch_size, opened.source.path, task),
+        *(pipeline, open_run, options.batch_size, folder.source.path, task),
         *(model, serving_fn),
     )

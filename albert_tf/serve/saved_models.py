@@ -1,7 +1,7 @@
 """Writes SavedModels for other programs.
 
-A SavedModel of this package has each variable once, under its name in `weights`. The
-configuration is an asset. So `weights.load` can read the SavedModel.
+A SavedModel of this package stores each variable once, by name, in its attribute
+`weights`. The configuration is an asset. So `weights.load` can read the SavedModel.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def make_reusable(
 
     Args:
         call: a `tf.function`.
-        layers: the layers whose variables it uses.
+        layers: the layers whose variables `call` uses.
     """
     # Not a tf.Module, whose `variables` is a property and is not saved.
     root = tf.train.Checkpoint()
@@ -46,8 +46,8 @@ def make_reusable(
 def export(serving_fn: ServingFunction, folder: str | Path) -> None:
     """Writes a model that takes raw text, with the signature `serving_default`.
 
-    It needs TensorFlow and tensorflow_text, not this package. Batches and texts may
-    have any size.
+    The SavedModel needs TensorFlow and tensorflow_text, not this package. Batches
+    and texts may have any size.
 
     Args:
         serving_fn: the serving function of a task.
@@ -92,11 +92,11 @@ def save(
     """
     asset_files = dict(assets or {})
     for name, signature in (signatures or {}).items():
-        setattr(root, name, _callable_by_keras(signature))
+        setattr(root, name, _wrap_for_keras(signature))
     if model is not None:
         # A shared variable has several names, but is stored once.
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
-        # `weights` reads the class from the key.
+        # `weights.load` reads the model's class from the key.
         root.model = {type(model).__name__: _options(model)}
         asset_files[metadata.CONFIG] = model.config.to_json_string().encode()
     with _temporary_sibling(Path(folder)) as work:
@@ -128,7 +128,7 @@ def check_writable(folder: str | Path) -> None:
     """Checks before a long run that `save` can write a folder.
 
     Raises:
-        InputError: it cannot be written, or has other files.
+        InputError: the folder cannot be written, or has other files.
     """
     with _temporary_sibling(Path(folder)):
         pass
@@ -154,7 +154,7 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _callable_by_keras(signature: Callable) -> Callable:
+def _wrap_for_keras(signature: Callable) -> Callable:
     """Returns a signature as a function of one tensor, or of a dict of tensors."""
     _, specs = signature.structured_input_signature  # type: ignore[attr-defined]
     if len(specs) > 1:

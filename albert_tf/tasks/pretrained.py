@@ -81,7 +81,7 @@ class FillMask(_MaskedLM):
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
         # The model requires a position, even if every [MASK] is cut off.
         model_inputs = self._inputs(ids, gaps if gaps.size else [0])
-        return pipelines.Example(row, [model_inputs], len(gaps))
+        return pipelines.Example(row, [model_inputs], context=len(gaps))
 
     def select(self, inputs, outputs):
         count = len(inputs["masked_lm_positions"])
@@ -110,18 +110,18 @@ class FillMask(_MaskedLM):
 class Score(_MaskedLM):
     """Computes the pseudo-log-likelihood of a text (Salazar et al. 2020).
 
-    It is the sum of the log probabilities of all tokens, each masked one at a time.
+    It is the sum of the log probabilities of all tokens. One token is masked at a time.
     """
 
     def preprocess(self, row):
         all_ids = self.tokenizer.encode(row["text"])
         ids = self._build_segment(all_ids)
-        rows = []
+        variants = []  # the text with one token masked, for each token
         for position in range(1, len(ids) - 1):
             masked_ids = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
             label = {"masked_lm_ids": np.array([ids[position]])}
-            rows.append({**self._inputs(masked_ids, [position]), **label})
-        return pipelines.Example(row, rows, len(all_ids) - len(rows))
+            variants.append({**self._inputs(masked_ids, [position]), **label})
+        return pipelines.Example(row, variants, context=len(all_ids) - len(variants))
 
     def select(self, inputs, outputs):
         logits = outputs["mlm_logits"][0].astype(float)

@@ -144,8 +144,8 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     """Returns a text, or a beginning of it with the same first tokens.
 
     Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
-    tokens or so. The result ends at a space, because no piece contains a space. If none
-    is near, it ends inside a word, whose last tokens can differ. So the result
+    tokens or so. The result ends at a space, because no token contains a space. If no
+    space is near, it ends inside a word, whose last tokens can differ. So the result
     has some tokens more than `max_tokens`.
 
     Args:
@@ -183,19 +183,20 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """Returns the ids of a text in which each [MASK] is one token.
 
     The text between two [MASK] is encoded separately. If such a text does not begin
-    with a space, as ".", its first token can be a word mark. This token is removed.
+    with a space, for example ".", its first token can be a word mark. This token is
+    removed.
     """
     ids: list[int] = []
-    space = tokenizer.piece_to_id(WORD_MARK)
+    mark_id = tokenizer.piece_to_id(WORD_MARK)
     for number, part in enumerate(text.split(MASK)):
-        pieces = tokenizer.encode(part)
+        part_ids = tokenizer.encode(part)
         if number:
             ids.append(tokenizer.mask_id)
             # A vocabulary without a word mark has the unknown id for it.
-            begins_with_mark = pieces[:1] == [space] != [tokenizer.unk_id]
+            begins_with_mark = part_ids[:1] == [mark_id] != [tokenizer.unk_id]
             if begins_with_mark and not part[0].isspace():
-                del pieces[0]
-        ids += pieces
+                del part_ids[0]
+        ids += part_ids
     return ids
 
 

@@ -62,8 +62,8 @@ def run(
     """Trains and evaluates once or with several seeds, then restores the best weights.
 
     With --checkpoint=newest, the last weights of the best run stay in its model. If
-    there are several runs, each has a folder in `output_dir`, which gets a copy of the
-    best checkpoint with its metadata.
+    there are several runs, each has a folder in `output_dir`. The best checkpoint with
+    its metadata is copied to `output_dir`.
 
     Args:
         task: the task to train.

@@ -58,7 +58,7 @@ class Trainer:
         optimizer: built for the model, under the strategy; None if nothing is trained.
         examples_seen: number of examples that the run has seen, which are skipped.
         log: logs a line of progress of a long evaluation or prediction.
-        flag: shows that a signal has asked to stop. Default: no signal can stop.
+        flag: shows that a signal has asked to stop. Default: no signal sets it.
 
     Attributes:
         task: the argument.
@@ -165,7 +165,7 @@ class Trainer:
         count = min(len(source), size * (limit or len(source)))
 
         def run_batches():
-            step = self._graph("evaluate", self._evaluate_step, dataset)
+            step = self._get_graph("evaluate", self._evaluate_step, dataset)
             for batch in self._log_progress(dataset, "evaluated", size, count):
                 self._share_signal()
                 sums, predictions = step(batch)
@@ -183,7 +183,7 @@ class Trainer:
         outputs = run_batches()
         with self._translate_errors(source):
             scores = self.task.evaluate_predictions(batches.unshuffle(outputs), metrics)
-            for _ in outputs:  # the task may have left some
+            for _ in outputs:  # the task may not have read all outputs
                 pass
         return {**metrics, **scores}
 
@@ -194,7 +194,7 @@ class Trainer:
 
         Args:
             source: the examples.
-            batch_size: examples of a batch, over all devices.
+            batch_size: number of examples in a batch, over all devices.
 
         Yields:
             The `task.prediction_outputs` of each example, in order.
@@ -204,7 +204,7 @@ class Trainer:
         """
         dataset = self._read(source.evaluation, batch_size)
         inputs = self._log_progress(dataset, "predicted", batch_size, len(source))
-        step = self._graph("predict", self._predict_step, dataset)
+        step = self._get_graph("predict", self._predict_step, dataset)
         with self._translate_errors(source):
             yield from batches.unshuffle(_split_rows(step(batch)) for batch in inputs)
 
@@ -294,7 +294,7 @@ class Trainer:
         After a signal there are fewer updates, but equally many on all workers.
         """
         results: list[dict[str, tf.Tensor]] = []
-        step = self._graph("train", self._train_step, self._iterator)
+        step = self._get_graph("train", self._train_step, self._iterator)
         for _ in range(count):
             begin = time.perf_counter()
             batch = next(self._iterator)
@@ -321,7 +321,7 @@ class Trainer:
             result = {**last, "sums": result["sums"] + last["sums"]}
         return result
 
-    def _graph(self, name: str, step: Callable, dataset) -> Callable:
+    def _get_graph(self, name: str, step: Callable, dataset) -> Callable:
         """Returns a step as one graph for inputs of all lengths.
 
         Tracing twelve layers takes seconds, so later calls reuse the graph.
@@ -371,7 +371,7 @@ class Trainer:
         # device then skips the step on all.
         gradients = _all_reduce_sum(gradients)
         scale = tf.ones(())
-        if self._scales_loss:  # before the update, which may change it
+        if self._scales_loss:  # read before the update, which may change it
             scale = tf.convert_to_tensor(self.optimizer.dynamic_scale)
         # On one device the update waits for all gradients, to save memory. On several
         # devices this order once deadlocked the all-reduce.
@@ -420,8 +420,8 @@ class Trainer:
 
         The gradients are in the order of `_variables`, which this method sets.
 
-        **As released:** variables without a gradient are not updated: weight decay
-        would shrink an unused pooler to zero.
+        **As released:** variables without a gradient are not updated; otherwise
+        weight decay would shrink an unused pooler to zero.
         """
         with tf.GradientTape() as tape:
             outputs = self.task.outputs(self.model, batch, training=True)
@@ -453,7 +453,7 @@ class Trainer:
         return {**predictions, _ROW: batch["row"]} if predictions else {}
 
     def _reduce(self, sums):
-        """Adds up `_pack` over the replicas; the last element is the sum of signals."""
+        """Adds up `_pack` over the replicas; several workers append their signals."""
         if self._signal is not None:
             sums = tf.concat([sums, [self._signal]], axis=0)
         return _all_reduce_sum(sums)

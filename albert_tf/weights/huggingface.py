@@ -67,7 +67,7 @@ def make_files(
     values = untied.to_dict()
     values.pop("down_scale_factor")
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
-        values |= _label_settings(model.head.num_labels, task)
+        values |= _describe_labels(model.head.num_labels, task)
     # If several names mean the same activation, the first one is used.
     activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
     values |= {
@@ -88,7 +88,7 @@ def make_files(
     return contents
 
 
-def _label_settings(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
     labels = task.get("labels") or [f"LABEL_{i}" for i in range(count)]
     if len(labels) != count:
         raise InputError(
@@ -108,7 +108,7 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
     """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
 
     With these files, transformers gives the same ids as `tokenizer`, with two
-    exceptions. It finds special pieces such as "[SEP]" in texts. If two ways to cut a
+    exceptions. It finds special tokens such as "[SEP]" in texts. If two ways to cut a
     word into pieces are equally likely, it may choose the one that `tokenizer` does
     not choose.
 
@@ -117,7 +117,7 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
         max_length: number of tokens to which transformers truncates on request.
 
     Raises:
-        InputError: the vocabulary lacks a special piece, or is a SentencePiece model of
+        InputError: the vocabulary lacks a special token, or is a SentencePiece model of
             another type than unigram.
     """
     names = ("pad", "unk", "cls", "sep", "mask")
@@ -141,7 +141,7 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
         },
         **steps,
     }
-    settings = {
+    tokenizer_config = {
         **special,
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
@@ -153,13 +153,13 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
     return {
         vocabulary: tokenizer.contents,
         "tokenizer.json": to_json(tokenizer_json),
-        "tokenizer_config.json": to_json(settings),
+        "tokenizer_config.json": to_json(tokenizer_config),
         "special_tokens_map.json": to_json(special),
     }
 
 
 def _added_token(tokenizer: Tokenizer, id: int) -> Step:
-    """Describes a special piece, which transformers finds in texts."""
+    """Describes a special token, which transformers finds in texts."""
     off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": id, "content": tokenizer.id_to_piece(id), **off, "special": True}
 
@@ -219,19 +219,19 @@ def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, St
         steps += [_replace(" {2,}", " ")]
         steps += [{"type": "Strip", "strip_left": False, "strip_right": True}]
     pieces = [piece.piece for piece in proto.pieces]
-    # Text may be cut into words before the search for pieces only if no piece contains
-    # the end of one word and the beginning of the next.
+    # If a piece contains the end of one word and the beginning of the next, text must
+    # not be cut into words before pieces are searched in it.
     can_split = not any(WORD_MARK in piece[1:] for piece in pieces)
-    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": can_split}
+    metaspace = {"type": "Metaspace", "replacement": WORD_MARK, "split": can_split}
     scheme = "first" if spec.add_dummy_prefix else "never"
-    cuts: list[Step] = [{**mark, "prepend_scheme": scheme}]
+    cuts: list[Step] = [{**metaspace, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
         steps += _begin_words_after_masks(pieces, _NO_WORD_START if can_split else "")
-        cuts = _cut_words(mark) if can_split else cuts
+        cuts = _cut_words(metaspace) if can_split else cuts
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
-        "decoder": {**mark, "prepend_scheme": "always"},
+        "decoder": {**metaspace, "prepend_scheme": "always"},
         "model": {
             "type": "Unigram",
             "unk_id": tokenizer.unk_id,
@@ -245,23 +245,23 @@ def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[
     """Treats the text after a [MASK] as `inputs.encode_masked` does.
 
     The text begins a new word if any piece begins with the word mark and the text's
-    first character. If there is no such piece, it begins with `no_word_start`.
+    first character. Otherwise `no_word_start` is put before the text.
     """
     initials = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
     return [
         {"type": "Prepend", "prepend": " "},
         _replace(f"^ (?=[^ {_ranges(sorted(initials))}])", no_word_start),
-        _replace("^ {2}", " "),
+        _replace("^ {2}", " "),  # the text already began with a space
     ]
 
 
-def _cut_words(mark: Step) -> list[Step]:
+def _cut_words(metaspace: Step) -> list[Step]:
     """Cuts at spaces, which belong to no word, and marks each word.
 
     A word after `_NO_WORD_START` gets no mark, unless it begins the text.
     """
     cut = {"type": "Split", "behavior": "Removed", "invert": False}
-    unsplit = {**mark, "split": False}
+    unsplit = {**metaspace, "split": False}
     return [
         {**unsplit, "prepend_scheme": "first"},
         {**cut, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},

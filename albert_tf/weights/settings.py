@@ -15,7 +15,8 @@ class CheckpointSettings(flags.Settings):
 
     Args:
         checkpoint: Checkpoint to use from a run's folder: best (falls back to newest if
-            there is none) or newest. To use another one, give its path.
+            there is none) or newest. To use another one, give its path instead
+            of the folder.
     """
 
     checkpoint: Literal["best", "newest"] = flags.field("best")

@@ -85,22 +85,22 @@ def _encode_rows(
     texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
     choices, articles = inputs.tokenize(texts), inputs.tokenize(article)
     qa_length = tf.minimum(choices.row_lengths(), settings.max_qa_length)
-    length = tf.repeat(articles.row_lengths(), count)
+    article_length = tf.repeat(articles.row_lengths(), count)
     # 3 for [CLS] and two [SEP].
-    length = tf.minimum(length, settings.max_seq_length - 3 - qa_length)
+    article_length = tf.minimum(article_length, settings.max_seq_length - 3 - qa_length)
     one = tf.ones_like(qa_length)
     separator = in_graph.single(tokenizer.sep_id, one)
     ids = in_graph.assemble(
         [
             in_graph.single(tokenizer.cls_id, one),
-            (articles.values, tf.repeat(articles.row_starts(), count), length),
+            (articles.values, tf.repeat(articles.row_starts(), count), article_length),
             separator,
             (choices.values, choices.row_limits() - qa_length, qa_length),
             separator,
         ]
     )
     # Segment 0 is [CLS], the article and [SEP].
-    return in_graph.pad(ids, length + 2, tokenizer.pad_id)
+    return in_graph.pad(ids, article_length + 2, tokenizer.pad_id)
 
 
 def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
@@ -115,7 +115,7 @@ def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]  # empty if there are no questions
-    before = tf.where(is_first, "", tf.gather(options, row))
-    texts = tf.strings.reduce_join(parts.with_values(before + parts.values), axis=-1)
+    prefix = tf.where(is_first, "", tf.gather(options, row))
+    texts = tf.strings.reduce_join(parts.with_values(prefix + parts.values), axis=-1)
     has_blank = parts.row_lengths() > 1
     return tf.where(has_blank, texts, tf.strings.join([texts, options], " "))

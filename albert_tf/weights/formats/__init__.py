@@ -20,7 +20,7 @@ _BY_SUFFIX = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
 
 
 def open_source(path: str | Path, checkpoint: str = "best") -> Source:
-    """Recognises and opens weights; see `load` for the formats.
+    """Recognises and opens weights; see `weights.load` for the formats.
 
     Args:
         path: a file, folder, checkpoint prefix or name.
