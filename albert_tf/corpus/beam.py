@@ -28,10 +28,10 @@ def run(
         function: a function that is defined at the top of a module.
         jobs: the arguments of each call; its first argument is the path of the JSON
             file for the result. After an InputError, the result is {"error": message},
-            because each runner wraps exceptions in another way.
+            because runners wrap exceptions differently.
 
     Returns:
-        The jobs, after the end of all calls.
+        The jobs, one item per finished call, after the end of all calls.
 
     Raises:
         InputError: Apache Beam or the runner is not installed.
@@ -45,7 +45,7 @@ def run(
     partition_flags = ("--dask_npartitions", "--dask_partition_size")
     has_partition_flag = any(option.startswith(partition_flags) for option in options)
     if config.runner == "DaskRunner" and not has_partition_flag:
-        # A job takes seconds. By default, 128 jobs would go to one worker together.
+        # By default, a partition has 128 jobs, and one worker runs them in turn.
         options.append("--dask_partition_size=1")
     try:
         pipeline = apache_beam.Pipeline(options=PipelineOptions(options))

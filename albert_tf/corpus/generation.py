@@ -60,12 +60,12 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         files.check_outputs(config.outputs, sizes)
         plan = shards.plan(sizes, config)
         num_workers = min(config.num_workers or cores.available(), len(plan))
-        pool: Any = workers.pool(num_workers)
+        run_context: Any = workers.pool(num_workers)
         if config.runner:
-            pool = contextlib.nullcontext(functools.partial(beam.run, config))
+            run_context = contextlib.nullcontext(functools.partial(beam.run, config))
         is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
-        with lock, pool as run:
+        with lock, run_context as run:
             files.remove_unfinished(config.outputs)  # temporary files of killed runs
             _prepare_folder(work, identity, log)
             _make_files(config, identity, plan, work, log, run)

@@ -90,7 +90,7 @@ class MultipleChoice(FineTuned):
 
 
 def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
-    """Returns rows as the JSON value of a file in SQuAD's format.
+    """Returns rows as the JSON value of a file in the second form of `reading`.
 
     Raises:
         InputError: `answers` is not in one of the formats of `QuestionAnswerer`.

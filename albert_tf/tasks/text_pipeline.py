@@ -20,7 +20,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        # Without `texts` in `task.json`, the second text is optional (None).
+        # False: required text. None: optional text, if `task.json` has no `texts`.
         self.fields = {"text": False, "text_b": None}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)

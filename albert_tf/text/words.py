@@ -13,7 +13,7 @@ import re
 
 from albert_tf.text import tokenization
 
-# Patterns of texts in which each character is replaced by its class, see
+# Patterns for a string that has the class of each character of a text, see
 # `character_class`. `MARKED_POSSESSIVE` gives "'s" its own class, "p".
 POSSESSIVE = "([as])'s([.']*)( |i|$)"
 MARKED_POSSESSIVE = r"\1pp\2\3"

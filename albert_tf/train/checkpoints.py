@@ -46,7 +46,7 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # Seeds are numbered, since Keras names depend on other models of the process.
+        # Seeds get numbers: their Keras names depend on the models built before.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -140,7 +140,7 @@ class Checkpoints:
         return True
 
     def mark_best(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Copies a checkpoint to `model.ckpt-best`, and writes its metrics.
+        """Copies a checkpoint to `model.ckpt-best`, and writes the content of `best`.
 
         Raises:
             InputError: the copy cannot be written; the previous best checkpoint stays.
@@ -154,5 +154,5 @@ class Checkpoints:
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns the number of updates of an optimizer on one or more devices."""
+    """Returns the number of updates of an optimizer, which is equal on all devices."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))

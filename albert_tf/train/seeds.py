@@ -61,7 +61,7 @@ def run(
 ) -> Outcome:
     """Trains and evaluates once or with several seeds, then restores the best weights.
 
-    With --checkpoint=newest, the last weights of the best run stay in its model. If
+    With --checkpoint=newest, the best run's model keeps its last weights instead. If
     there are several runs, each has a folder in `output_dir`. The best checkpoint with
     its metadata is copied to `output_dir`.
 

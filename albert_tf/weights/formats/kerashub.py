@@ -38,8 +38,8 @@ def open(path: Path) -> Source:
 
     def collect(prefix, name, item):
         if isinstance(item, h5py.Dataset):
-            # In the weights file of a complete task model, the backbone is one of the
-            # layers. Tensors outside it (`key` is the whole name) belong to the head.
+            # A file of a complete task model has the backbone in this folder. The other
+            # tensors of such a file (`key` is the whole name) belong to the head.
             key = name.removeprefix("layers/albert_backbone/")
             is_head = "layers/albert_backbone" in item.file and key == name
             tensors[("task/" if is_head else prefix) + key] = item
