@@ -82,7 +82,8 @@ class Column(NamedTuple):
     def find(self, names: Collection[str]) -> str | None:
         """Returns the name of the column in a table; None if the table lacks it.
 
-        Without an exact match, one name may differ in case or outer white space.
+        Without an exact match, this is the only name that is equal except for its case
+        and outer white space.
         """
         expected = [name for name in (self.name, self.alternative) if name]
         for name in expected:
@@ -280,7 +281,7 @@ class _Reader(NamedTuple):
             raise InputError(f"{self.path}: {error}") from error
 
     def _from_text(self, data: bytes, default: str) -> _NumberedRows:
-        """Yields the rows of a TSV or CSV table, whose suffix implies `default`."""
+        """Yields the rows of a TSV or CSV file; `default` is the suffix's delimiter."""
         is_quoted = self.dialect.quoted or default == ","
         delimiter, skipped_lines = self.dialect.delimiter or default, 0
         if is_quoted and (match := _SEP.match(data)):
@@ -305,7 +306,7 @@ class _Reader(NamedTuple):
             )
         rows = _split_unquoted(data, delimiter)
         if is_quoted:
-            # A space after a delimiter of the first line is no part of a cell.
+            # If the first line has a space after a delimiter, cells begin after spaces.
             rows = _split_quoted(data, delimiter, f"{delimiter} " in first_line)
         rows = ((number + skipped_lines, cells) for number, cells in rows)
         yield from self._from_cells(rows, not is_quoted)

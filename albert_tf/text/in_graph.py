@@ -216,14 +216,14 @@ class _SentencePiece(tf.Module):
         byte_ids, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
         _, starts = tf.strings.unicode_decode_with_offsets(cleaned, "UTF-8")
         sizes = tf.cast(tf.strings.length(cleaned), tf.int64)
-        # The first byte of each cleaned character, and the first byte from which each
-        # byte piece is made, counted over all texts.
-        start, begin = (
+        # The index of the first byte of each cleaned character, and of the cleaned byte
+        # that each byte piece begins at, counted over all texts.
+        character_start, piece_begin = (
             ragged.values
             + tf.gather(tf.cumsum(sizes, exclusive=True), ragged.value_rowids())
             for ragged in (starts, tf.cast(begins, tf.int64))
         )
-        character = tf.searchsorted(start, begin, side="right") - 1
+        character = tf.searchsorted(character_start, piece_begin, side="right") - 1
         count = tf.gather(self._character_counts, byte_ids.values)
         return tf.ragged.range(character, character + count).values
 
@@ -244,8 +244,8 @@ class _SentencePiece(tf.Module):
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
         length = tf.strings.length(bare, "UTF8_CHAR")
         # All bytes of a character have the span of the character. Its first byte counts
-        # as one character. Its other bytes count 0, and begin one character before the
-        # sum of all counts before them.
+        # as one character. Its other bytes count 0, and `marks` = -1 moves their begin
+        # back to the begin of the character.
         lead = tf.gather(self._leads, ids)
         is_byte = lead >= 0
         count, length = tf.where(is_byte, lead, count), tf.where(is_byte, 1, length)
@@ -384,7 +384,7 @@ def _tabulate(function: Callable[[str], str]) -> _Replacement:
 def _make_mark_order() -> Callable:
     """Returns the step that sorts combining marks canonically.
 
-    The origins stay in the order of the text.
+    The origins are not sorted: they stay in the order of the text.
     """
     combining_class = _Ranges(unicodedata.combining)
 
@@ -498,12 +498,12 @@ def _attach_deleted(
     word_end = tf.gather(tf.concat([spaces, size], 0), tf.searchsorted(spaces, end))
     next_begin = tf.concat([begin[1:], size], axis=0)[: tf.size(begin)]
     end = tf.maximum(end, tf.minimum(word_end, next_begin))
-    # `end_before` has one item more than `end`, for an empty piece after all pieces
-    # with text.
+    # The end of the piece before each piece. It has one item more than `end`, for an
+    # empty piece after all pieces with text.
     end_before = tf.concat([[0], end], axis=0)
     # A piece extends to the first character of its word, or to the piece before it.
-    start = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
-    begin = tf.minimum(begin, tf.maximum(start, end_before[:-1]))
+    first = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
+    begin = tf.minimum(begin, tf.maximum(first, end_before[:-1]))
     # A piece without text is at the beginning of the next piece with text. `rank` is
     # the number of pieces with text before each piece.
     rank = tf.cumsum(tf.cast(has_text, tf.int32), exclusive=True)
@@ -516,7 +516,7 @@ def _attach_deleted(
 
 
 def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
-    """Makes a SentencePiece model of bytes that normalises as another model does.
+    """Makes a model whose pieces are bytes, with the normalisation of another model.
 
     Its offsets give the origin of each normalised character, which tensorflow_text does
     not return.
@@ -679,9 +679,9 @@ def split_words(
     )
     begins, ends = tf.cast(begins, tf.int32), tf.cast(ends, tf.int32)
     start = tf.cast(tf.gather(codes.row_starts(), begins.value_rowids()), tf.int32)
-    characters = tf.ragged.range(begins.values + start, ends.values + start)
-    letters = characters.with_values(tf.gather(codes.values, characters.values))
-    words = begins.with_values(tf.strings.unicode_encode(letters, "UTF-8"))
+    indices = tf.ragged.range(begins.values + start, ends.values + start)
+    characters = indices.with_values(tf.gather(codes.values, indices.values))
+    words = begins.with_values(tf.strings.unicode_encode(characters, "UTF-8"))
     return words, begins, ends
 
 

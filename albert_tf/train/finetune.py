@@ -302,10 +302,10 @@ def _saved_settings(
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
-        # The first folder is the run's own. Training from another run makes a new head.
-        is_start = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
+        # The first folder is the run's own. Training from another's makes a new head.
+        is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]}, ("kind",))
-        elif stored and not (config.do_train and is_start):
+        elif stored and not (config.do_train and is_other):
             return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None

@@ -168,5 +168,5 @@ def choose(
         else:
             log("Using ONNX Runtime; see --runtime")
             return session
-    # A command does one job. After a call from Python, other calls may use the graph.
+    # A command runs one job, and if it is small, a graph costs more than it saves.
     return in_tensorflow(model, outputs, eagerly=log is not None and not is_large)

@@ -193,7 +193,7 @@ def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, st
         case models.AlbertMultipleChoice():
             logits = graph.dense(model.head.output_dense, pooled)
             shape = graph.Shape("input_ids", end=2)
-            # A choice without tokens does not exist.
+            # A choice without tokens is padding: its logit is masked.
             choice_mask = graph.ReduceMax("input_mask", [-1], keepdims=0)
             logits = graph.Reshape(logits, shape)
             outputs["logits"] = graph.Add(logits, _mask_scores(graph, choice_mask))

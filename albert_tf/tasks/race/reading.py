@@ -62,7 +62,7 @@ class Question:
 
     @property
     def choices(self) -> list[str]:
-        """The question with each option in its blanks or after it, C texts.
+        """C texts: the question with one option in its blanks, or after the question.
 
         **As released:** in RACE, each `_` is a blank. In other questions, several
         underscores are one blank, and `_` between letters (`file_name`) is no blank.
@@ -82,8 +82,8 @@ def read_split(
     """Reads a split of RACE, one level after the other.
 
     Args:
-        data_dir: the folder with `train`, `dev` and `test`, or the parent folder, in
-            which its name is RACE.
+        data_dir: the folder with `train`, `dev` and `test`, or the parent of a
+            folder RACE that has them.
         split: "train", "dev" or "test".
         levels: the levels to read.
         encoding: the encoding of files without a byte order mark.

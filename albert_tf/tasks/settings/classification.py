@@ -77,7 +77,7 @@ class ClassificationSettings(TaskSettings):
     labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
     label_separator: str | None = flags.field(",", stored=OPTIONAL)
     class_weights: tuple[str, ...] = flags.field(())
-    # Whether `labels` are the JSON of an estimator's numbers or truth values.
+    # Whether `labels` are the JSON texts of an estimator's numbers or booleans.
     labels_are_json: bool | None = config_field()
     # Lowest and highest label of a regression, and thus of its predictions.
     bounds: tuple[float, float] | None = config_field()
@@ -118,7 +118,7 @@ class ClassificationSettings(TaskSettings):
     def from_stored(cls, task, location):
         kind = task.get("kind")
         key = "bounds" if kind == "regression" else "labels"
-        # Only the file of a run, which has `do_lower_case`, must have `bounds`.
+        # `bounds` are required only in a file of a run (which has `do_lower_case`).
         if key not in task and (key == "labels" or "do_lower_case" in task):
             raise InputError(f"{location}: requires the key {key!r} for {kind}")
         if key == "labels" and task[key] is None:

@@ -123,7 +123,7 @@ class Tagging(base.FineTuningTask):
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         bounds = arrays["bounds"]
-        # Windows contain all tokens of a sentence: 0 inputs and 0 tokens are truncated.
+        # The windows contain all tokens of a sentence, so none is truncated (0, 0).
         windows = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
         unknown = int(arrays["unknown_words"])
         return Features(windows, arrays["positions"], arrays["word_bounds"], unknown)
@@ -205,7 +205,7 @@ class Tagging(base.FineTuningTask):
         labels = [sentence.labels for sentence in split.examples[: len(tags)]]
         if not tags or None in labels:
             return tags, None
-        return tags, [list(words) for words in labels]
+        return tags, [list(each) for each in labels]
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the accuracy of words; and precision, recall and F1 of entities."""
