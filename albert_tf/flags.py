@@ -123,13 +123,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Checks the fields in order; subclasses add checks."""
-        own_fields = fields(type(self))
-        for item in own_fields:
+        items = fields(type(self))
+        for item in items:
             value = getattr(self, item.name)
             if expected := _missed_range(value, **item.metadata):
                 raise InputError(f"--{item.name}={value}: must be {expected}")
-        values = {item.name: self._as_flag(item) for item in own_fields}
-        for item in own_fields:
+        values = {item.name: self._as_flag(item) for item in items}
+        for item in items:
             flag, needed = values[item.name], item.metadata.get("requires", ())
             for other in item.metadata.get("excludes", ()):
                 if flag and values[other]:
@@ -378,8 +378,8 @@ def _parse_flag_line(line: str) -> list[str]:
     if not line or line.startswith(("#", "//")):
         return []
     name, *value = line.split(None, 1)
-    is_flag = name[0] == "-" and value and "=" not in name
-    return [f"{name}={value[0]}" if is_flag else line]
+    has_spaced_value = name[0] == "-" and value and "=" not in name
+    return [f"{name}={value[0]}" if has_spaced_value else line]
 
 
 def _read_config(path: str) -> list[str]:

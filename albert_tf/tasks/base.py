@@ -90,9 +90,9 @@ class Task(abc.ABC):
         """
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Sets weights of a new model that need data; returns a line to log, or None.
+        """Sets the weights that depend on data; returns a line to log, or None.
 
-        It is called only if no checkpoint is loaded.
+        It is called only for a new model, that is if no checkpoint is loaded.
         """
         return None
 
@@ -255,7 +255,7 @@ class FineTuningTask(Task):
         task_types: the family's names in `task.json`.
         settings_class: the class of its flags, which are also the keys of `task.json`.
         head_keys: keys of `task.json` that must be equal for a head to be reused.
-        output_dir_keys: further keys that must be equal in `output_dir`.
+        output_dir_keys: further keys that must be equal to use a run in `output_dir`.
         extra_export_formats: formats to export to in addition to the SavedModel.
         label_names: other names of the labels, to match them with a head's labels.
         labels_are_fixed: whether no flag can change the labels.
@@ -310,7 +310,7 @@ class FineTuningTask(Task):
         """
         stored = cls.settings_class.from_stored(task, location)
         longest = config.max_position_embeddings
-        # `stored` already has the saved settings.
+        # None, because `stored` already contains the saved settings.
         return cls(stored.with_defaults(None, longest), config, tokenizer)
 
     @classmethod

@@ -73,7 +73,7 @@ class TextTask:
         headers: the column names of splits whose tables have no header.
         submission: names of submission files, for splits that the benchmark's website
             scores.
-        names: other names of the labels in heads of models, in the order of `labels`.
+        names: other names that loaded heads may give the labels, in the same order.
         aliases: other names of the task.
     """
 
@@ -294,8 +294,8 @@ def _parse_list(cell: str) -> list[Any]:
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
-            # NumPy prints arrays without commas. Python concatenates the strings of
-            # such a text, so that the labels differ from the cell.
+            # NumPy prints an array without commas. Python reads "['a' 'b']" as ['ab'],
+            # so the labels are rejected if their text differs from the cell.
             is_changed = parse is ast.literal_eval and _remove_spaces_and_quotes(
                 repr(labels)
             ) != _remove_spaces_and_quotes(cell)

@@ -30,8 +30,8 @@ def save(
 ) -> Path:
     """Writes a model's weights and its configuration, all files or none.
 
-    If the process is killed, an incomplete checkpoint has no index, but an older
-    checkpoint of the same name may be deleted.
+    If the process is killed, it may leave an incomplete checkpoint, which has no index.
+    An older checkpoint of the same name may then be lost.
 
     Args:
         model: one of the models of `albert_tf.model.models`.

@@ -106,7 +106,7 @@ def read(
             another type, or an id occurs twice. The message names the file, and the
             id or the location of the question.
     """
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {}  # gets the object that contains the list of items
     items = list(json_values.objects(read_text(path, encoding), path, header))
     pairs = [pair for location, item in items for pair in _read(item, location, path)]
     questions = [question for _, question in pairs]
