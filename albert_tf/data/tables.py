@@ -297,8 +297,7 @@ class _Reader(NamedTuple):
                     f"{self.path}: cells between {delimiter!r}, as its first line has "
                     f"them"
                 )
-                # The file is a CSV table in spite of its suffix.
-                is_quoted = is_quoted or default == "\t"
+                is_quoted = True  # a CSV table in spite of its suffix
         if not is_quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
             self.log(
                 f"{self.path}: quotes around cells are read as characters; --quoted "
