@@ -59,7 +59,9 @@ class Progress(io.TextIOBase):
         """Shows the metrics of the run; logs a failure and goes on."""
         with errors.log_failure("table of progress"):
             # The newest file belongs to the current run.
-            files = self._folder.glob("**/metrics.jsonl")
+            files = list(self._folder.glob("**/metrics.jsonl"))
+            if not files:
+                return  # the run writes it soon
             path = max(files, key=lambda file: file.stat().st_mtime)
             picture = io.BytesIO()
             curves.draw(path, picture)

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from albert_tf import errors
 from albert_tf.errors import InputError
+from albert_tf.estimators import rows
 from albert_tf.estimators.base import Trained
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
@@ -131,6 +133,11 @@ class Pretrainer(Trained):
     ) -> dict[str, float]:
         """Runs the script with the user's settings; the flags `given` override them."""
         self._check(settings)
+        if not rows.is_path(self.model):
+            raise InputError(
+                f"{type(self).__name__}: model={errors.quote(self.model)}: must be the "
+                f"name of a size, or the path of an albert_config.json"
+            )
         values = self._to_flags({**self._settings, **settings})
         flags = {"albert_config_file": self.model, **values, **given}
         return self._run(pretrain.run, flags, verbose)

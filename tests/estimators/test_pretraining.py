@@ -110,3 +110,7 @@ def test_mistakes_are_refused(files, tmp_path):
     assert refusal(model.evaluate, files["records"]) == (
         "Pretrainer: not trained; call fit() first"
     )
+    assert refusal(Pretrainer().fit, files["records"], **run) == (
+        "Pretrainer: model=null: must be the name of a size, or the path of an "
+        "albert_config.json"
+    )
