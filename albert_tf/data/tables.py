@@ -307,7 +307,8 @@ class _Reader(NamedTuple):
         if is_quoted:
             # If the first line has a space after a delimiter, cells begin after spaces.
             rows = _split_quoted(data, delimiter, f"{delimiter} " in first_line)
-        rows = ((number + skipped_lines, cells) for number, cells in rows)
+        if skipped_lines:
+            rows = ((number + skipped_lines, cells) for number, cells in rows)
         yield from self._from_cells(rows, not is_quoted)
 
     def _from_cells(self, rows: _NumberedRows, is_unquoted: bool) -> _NumberedRows:
