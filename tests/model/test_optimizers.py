@@ -21,7 +21,8 @@ on_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend"
 )
 
-# Its gradient is 0 in exact arithmetic: what is recorded is noise.
+# Its gradient is 0 in exact arithmetic: the recorded one is rounding noise, which AdamW
+# divides by its epsilon of 1e-6. Some processors moved it by 4e-5 in five steps.
 NOISE = "attention_1/self/key/bias"
 
 
@@ -149,16 +150,17 @@ def recorded_gradients(model, golden):
     return [t.from_format(recorded[f"grad/{t.name}"]) for t in targets]
 
 
-def assert_close(target, ours, expected, bound):
+def assert_close(target, ours, expected, bound, noise=0.0):
     """Compares values with those recorded, relative to the largest."""
     error = np.abs(target.to_format(ours) - expected).max()
-    assert error <= bound * np.abs(expected).max(), target.name
+    assert error <= bound * np.abs(expected).max() + noise, target.name
 
 
-def assert_weights(model, recorded, section, bound):
+def assert_weights(model, recorded, section, bound, noise=0.0):
     for target in expand(model, "tf1"):
         expected = recorded[f"{section}/{target.name}"]
-        assert_close(target, target.value(), expected, bound)
+        added = noise if target.name.endswith(NOISE) else 0
+        assert_close(target, target.value(), expected, bound, added)
 
 
 @BOTH
@@ -206,7 +208,7 @@ def test_five_steps_end_where_the_recorded_ones_did(name, small, golden, differe
     np.testing.assert_allclose(losses, recorded[f"{section}/loss"][:5], rtol=2e-6)
     np.testing.assert_allclose(norms, recorded[f"{section}/global_norm"], rtol=5e-6)
     # The model's noise of 1e-7 in gradients near 0 is scaled up to whole steps.
-    assert_weights(model, recorded, f"{section}/step5", 1e-4)
+    assert_weights(model, recorded, f"{section}/step5", 1e-4, noise=1e-4)
     for target in expand(model, "tf1"):
         for slot, value in optimizer.slots(target.variable).items():
             expected = recorded[f"{section}/slots_after5/{target.name}/{slot}"]
