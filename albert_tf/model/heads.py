@@ -7,14 +7,9 @@ logits and returns float32. Letters of shapes: see `layers`.
 import keras
 from keras import ops
 
+from albert_tf.model import layers
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.layers import (
-    ACTIVATIONS,
-    ConfiguredLayer,
-    LayerNormalization,
-    custom_gradient,
-    dense,
-)
+from albert_tf.model.layers import ConfiguredLayer
 
 # Released code: the standard deviation of the initial weights of the classifier, RACE
 # and SQuAD 1.1 heads, instead of `initializer_range`.
@@ -48,11 +43,9 @@ class MaskedLMHead(ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.transform = dense(
-            config, config.embedding_size, "transform", dtype=self.dtype_policy
-        )
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.norm = LayerNormalization("norm")
+        self.transform = self.dense(config.embedding_size, "transform")
+        self.activation = layers.ACTIVATIONS[config.hidden_act]
+        self.norm = layers.LayerNormalization("norm")
 
     def build(self, input_shape=None):
         self.transform.build((None, None, self.config.hidden_size))
@@ -97,7 +90,7 @@ class SentenceHead(_OutputHead):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.output_dense = dense(config, 2, "output", dtype=self.dtype_policy)
+        self.output_dense = self.dense(2, "output")
 
     def call(self, pooled):
         """Returns the logits, float32 [B, 2], of the pooled output, float [B, H]."""
@@ -120,7 +113,9 @@ class ClassifierHead(_OutputHead):
         self.dropout = keras.layers.Dropout(
             config.classifier_dropout_prob, dtype=self.dtype_policy
         )
-        self.output_dense = _output(config, num_labels, self.dtype_policy)
+        self.output_dense = self.dense(
+            num_labels, "output", stddev=HEAD_INITIALIZER_RANGE
+        )
 
     def call(self, states, training=False):
         """Returns logits, float32 [..., K], of states, float [..., H]."""
@@ -176,7 +171,7 @@ class SpanHead(_OutputHead):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.output_dense = _output(config, 2, self.dtype_policy)
+        self.output_dense = self.dense(2, "output", stddev=HEAD_INITIALIZER_RANGE)
 
     def call(self, states):
         """Scores every position.
@@ -228,19 +223,16 @@ class ConditionalSpanHead(ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
-        policy = self.dtype_policy
         size = config.hidden_size
-        self.start = dense(config, 1, "start", dtype=policy)
-        self.end_hidden = dense(config, size, "end_hidden", dtype=policy)
-        self.end_norm = LayerNormalization("end_norm")
-        self.end = dense(config, 1, "end", dtype=policy)
-        self.answer_hidden = dense(
-            config, size, "answer_hidden", activation="tanh", dtype=policy
-        )
+        self.start = self.dense(1, "start")
+        self.end_hidden = self.dense(size, "end_hidden")
+        self.end_norm = layers.LayerNormalization("end_norm")
+        self.end = self.dense(1, "end")
+        self.answer_hidden = self.dense(size, "answer_hidden", activation="tanh")
         self.dropout = keras.layers.Dropout(
-            config.classifier_dropout_prob, dtype=policy
+            config.classifier_dropout_prob, dtype=self.dtype_policy
         )
-        self.answer = dense(config, 1, "answer", use_bias=False, dtype=policy)
+        self.answer = self.dense(1, "answer", use_bias=False)
 
     def build(self, input_shape=None):
         size = self.config.hidden_size
@@ -334,16 +326,12 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
     return *span, ops.mean(cls_loss)
 
 
-def _output(config: AlbertConfig, units: int, policy) -> keras.layers.Dense:
-    return dense(config, units, "output", stddev=HEAD_INITIALIZER_RANGE, dtype=policy)
-
-
 def _mask(logits, impossible):
     logits = ops.cast(logits, "float32")
     return logits * (1.0 - impossible) + IMPOSSIBLE_LOGIT * impossible
 
 
-@custom_gradient(on_torch=classification_loss)
+@layers.custom_gradient(on_torch=classification_loss)
 def masked_lm_loss(logits, ids):
     """Cross-entropy of masked positions, float32 [B, P].
 

@@ -418,6 +418,10 @@ class ConfiguredLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.config = config
 
+    def dense(self, units: int, name: str, **options) -> Dense:
+        """Builds a dense layer with this layer's dtype; see the function `dense`."""
+        return dense(self.config, units, name, dtype=self.dtype_policy, **options)
+
 
 class Embeddings(ConfiguredLayer):
     """Word, segment and position embeddings of width E, normalised.
@@ -468,10 +472,10 @@ class Attention(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
         size = config.hidden_size
-        self.query = dense(config, size, "query", dtype=self.dtype_policy)
-        self.key = dense(config, size, "key", dtype=self.dtype_policy)
-        self.value = dense(config, size, "value", dtype=self.dtype_policy)
-        self.output_dense = dense(config, size, "output", dtype=self.dtype_policy)
+        self.query = self.dense(size, "query")
+        self.key = self.dense(size, "key")
+        self.value = self.dense(size, "value")
+        self.output_dense = self.dense(size, "output")
         self.norm = LayerNormalization("norm")
 
     def build(self, input_shape=None):
@@ -538,12 +542,8 @@ class FeedForward(ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.intermediate = dense(
-            config, config.intermediate_size, "intermediate", dtype=self.dtype_policy
-        )
-        self.output_dense = dense(
-            config, config.hidden_size, "output", dtype=self.dtype_policy
-        )
+        self.intermediate = self.dense(config.intermediate_size, "intermediate")
+        self.output_dense = self.dense(config.hidden_size, "output")
         self.norm = LayerNormalization("norm")
         self.activation = ACTIVATIONS[config.hidden_act]
 

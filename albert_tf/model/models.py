@@ -6,20 +6,8 @@ import keras
 from keras import ops
 
 from albert_tf.errors import InputError
-from albert_tf.model import heads
+from albert_tf.model import heads, layers
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.layers import (
-    MASKED_SCORE,
-    Attention,
-    Block,
-    Dense,
-    DropoutSeeds,
-    Embeddings,
-    FeedForward,
-    cast_once,
-    dense,
-    order_gradients,
-)
 
 # Keys of the inputs that the encoder reads.
 _ENCODER_KEYS = ("input_ids", "input_mask", "segment_ids")
@@ -86,14 +74,14 @@ class AlbertEncoder(_ConfiguredModel):
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
         policy = self.dtype_policy
-        self.embeddings = Embeddings(config, dtype=policy, name="embeddings")
+        self.embeddings = layers.Embeddings(config, dtype=policy, name="embeddings")
         self.projection = None
         if config.embedding_size != config.hidden_size:
-            self.projection = dense(
+            self.projection = layers.dense(
                 config, config.hidden_size, "projection", dtype=policy
             )
         self.blocks = _create_blocks(config, policy)
-        self.pooler = dense(
+        self.pooler = layers.dense(
             config, config.hidden_size, "pooler", activation="tanh", dtype=policy
         )
         self.seed_generator = keras.random.SeedGenerator()
@@ -194,11 +182,13 @@ class AlbertEncoder(_ConfiguredModel):
         mask = ops.ones_like(input_ids) if mask is None else mask
         segments = ops.zeros_like(input_ids) if segments is None else segments
         # Not mask[:, None, None]: LiteRT lacks this operation for a T of unknown size.
-        scores = (1.0 - ops.cast(mask, "float32")) * MASKED_SCORE
+        scores = (1.0 - ops.cast(mask, "float32")) * layers.MASKED_SCORE
         mask_scores = ops.expand_dims(scores, (1, 2))
         config = self.config
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
-        seeds = DropoutSeeds(self.seed_generator) if training and has_dropout else None
+        seeds = None
+        if training and has_dropout:
+            seeds = layers.DropoutSeeds(self.seed_generator)
         embeddings = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
         # Draw three seeds per block (for its dropouts) before the blocks run, because
         # recomputation must not draw new ones.
@@ -222,15 +212,15 @@ class AlbertEncoder(_ConfiguredModel):
         # kernel gradients have 16 bits, too (`cast_once`), and take less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
-        used: set[Dense] = set()
+        used: set[layers.Dense] = set()
         with contextlib.ExitStack() as stack:
             if not recomputes:  # recomputed blocks cast their own kernels
-                stack.enter_context(cast_once(self._dense_layers()))
+                stack.enter_context(layers.cast_once(self._dense_layers()))
             for block, block_seeds in zip(blocks, seeds, strict=True):
                 reused = [layer for layer in block.dense_layers() if layer in used]
                 used.update(block.dense_layers())
                 if is_ordered and reused:
-                    hidden, context = order_gradients(hidden, reused)
+                    hidden, context = layers.order_gradients(hidden, reused)
                     stack.enter_context(context)
                 selector = select if len(outputs) == len(blocks) - 1 else None
                 hidden = block(hidden, mask_scores, seeds=block_seeds, select=selector)
@@ -245,24 +235,24 @@ class AlbertEncoder(_ConfiguredModel):
 
     def _dense_layers(self):
         """Returns the dense layers of all blocks, each once."""
-        layers = (layer for block in self.blocks for layer in block.dense_layers())
-        return list(dict.fromkeys(layers))
+        each = (layer for block in self.blocks for layer in block.dense_layers())
+        return list(dict.fromkeys(each))
 
 
-def _create_blocks(config: AlbertConfig, policy) -> list[Block]:
+def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
     """Creates the distinct blocks; the inner blocks of one layer are adjacent."""
     inner = config.inner_group_num
     attentions = [
-        Attention(config, dtype=policy, name="attention")
+        layers.Attention(config, dtype=policy, name="attention")
         for _ in range(len({*config.attention_map}) * inner)
     ]
     feed_forwards = [
-        FeedForward(config, dtype=policy, name="feed_forward")
+        layers.FeedForward(config, dtype=policy, name="feed_forward")
         for _ in range(len({*config.ffn_map}) * inner)
     ]
     pairs = dict.fromkeys(zip(config.attention_map, config.ffn_map, strict=True))
     return [
-        Block(
+        layers.Block(
             config,
             attentions[attention * inner + i],
             feed_forwards[ffn * inner + i],
@@ -444,7 +434,7 @@ class AlbertMultipleChoice(_Classifier):
         logits = ops.reshape(logits, (batch, choices))
         if inputs.get("input_mask") is not None:
             has_tokens = ops.cast(ops.max(inputs["input_mask"], axis=-1), "float32")
-            logits += (1.0 - has_tokens) * MASKED_SCORE
+            logits += (1.0 - has_tokens) * layers.MASKED_SCORE
         return {"logits": logits}
 
 
