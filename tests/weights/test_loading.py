@@ -264,10 +264,17 @@ def test_the_file_checkpoint_names_the_newest(run_folder):
         'all_model_checkpoint_paths: "/gone/away/model.ckpt-9"\n'
     )
     assert weights.open_source(run_folder).path == str(run_folder / "model.ckpt-7")
+    (run_folder / "model.ckpt-7.index").rename(run_folder / "moved")
+    assert refusal(weights.open_source, run_folder) == (
+        f"{run_folder}: expected 'model.ckpt-7', which its file `checkpoint` names; "
+        f"found model.ckpt-9"
+    )
+    (run_folder / "moved").rename(run_folder / "model.ckpt-7.index")
     (run_folder / "checkpoint").unlink()
     assert refusal(weights.open_source, run_folder) == (
         f"{run_folder}: expected one set of weights (TF checkpoint, SavedModel, "
-        f".safetensors, model.weights.h5); found model.ckpt-7, model.ckpt-9"
+        f".safetensors or model.weights.h5; a pickle can run code and is not read); "
+        f"found model.ckpt-7, model.ckpt-9"
     )
 
 
@@ -542,7 +549,7 @@ def test_an_incomplete_kerashub_configuration_is_named(config, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"class_name": "AlbertBackbone", "config": config}))
     message = refusal(weights.open_source(tmp_path).config)
-    assert re.match(f"{path}: .*; expected the keys vocabulary", message)
+    assert re.match(f"{path}: .*; expected an AlbertBackbone with the keys v", message)
 
 
 def test_weights_of_kamalkraj_are_named(tmp_path):

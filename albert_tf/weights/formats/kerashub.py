@@ -7,7 +7,7 @@ from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.weights.formats.tf2 import check_author
+from albert_tf.weights.formats.tf import check_author
 from albert_tf.weights.source import Source
 
 BACKBONE = "model.weights.h5"
@@ -66,10 +66,7 @@ def open(path: Path) -> Source:
 
 def _read_config(path: Path) -> AlbertConfig:
     values = json_values.read_object(path)
-    if not str(values.get("class_name")).startswith("Albert"):
-        raise InputError(
-            f"{path}: class_name={values.get('class_name')!r}: expected AlbertBackbone"
-        )
-    with errors.wrap_read(path, f"the keys {', '.join(dict.fromkeys(_KEYS.values()))}"):
+    keys = ", ".join(dict.fromkeys(_KEYS.values()))
+    with errors.wrap_read(path, f"an AlbertBackbone with the keys {keys}"):
         sizes = {key: values["config"][name] for key, name in _KEYS.items()}
     return AlbertConfig.from_dict(sizes, path)

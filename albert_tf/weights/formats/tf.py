@@ -1,0 +1,118 @@
+"""Reads TensorFlow's checkpoints and SavedModels, without running a model.
+
+A TF1 checkpoint, of the release or of albert_zh, has the names of the variables. The
+tensors of a TF2 checkpoint, of Model Garden or of this package, are named by attribute
+paths. Its object graph has the names of the variables.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+from albert_tf import errors
+from albert_tf.errors import InputError
+from albert_tf.model import models
+from albert_tf.model.config import AlbertConfig
+from albert_tf.weights import names
+from albert_tf.weights.source import Source
+
+_TABLE, _TABLE_2 = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
+# The name of the tensor that holds the object graph.
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+def find_prefix(path: Path) -> Path:
+    """Returns a checkpoint's prefix, given the prefix or a file of the checkpoint."""
+    return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
+
+
+def open(path: Path) -> Source:
+    """Opens a checkpoint, or the checkpoint of a SavedModel."""
+    import tensorflow as tf
+
+    location = prefix = find_prefix(path)
+    config_folder = path.parent
+    if path.is_dir():
+        prefix, location = path / "variables/variables", path
+        config_folder = path / "assets"
+    with errors.wrap_read(prefix, "a readable checkpoint"):
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+    # albert_zh projects word embeddings to the width H before it adds embeddings of
+    # positions and segments, so the product of its two tables is a table with E = H.
+    has_product = _TABLE_2 in shapes
+    if has_product:
+        shapes[_TABLE] = [shapes[_TABLE][0], shapes.pop(_TABLE_2)[1]]
+
+    def read_key(key):
+        with errors.wrap_read(f"{prefix}: {key}", "a whole checkpoint, undamaged"):
+            tensor = reader.get_tensor(key)
+            is_product = has_product and key == _TABLE
+            return tensor @ reader.get_tensor(_TABLE_2) if is_product else tensor
+
+    def adapt(config):
+        size = config.hidden_size if has_product else config.embedding_size
+        return dataclasses.replace(config, embedding_size=size)
+
+    def config():
+        file = config_folder / "albert_config.json"
+        return adapt(AlbertConfig.from_json_file(file))
+
+    def build_model():
+        values = {name: int(read_key(key)) for name, key in options.items()}
+        return getattr(models, kind)(config(), **values)
+
+    if _GRAPH in shapes:
+        with errors.wrap_read(prefix, "a checkpoint with a readable object graph"):
+            kind, options, keys = _read_graph(read_key(_GRAPH))
+        check_author(prefix, keys)
+        format = "keras" if kind else "model_garden"
+    else:
+        format, kind, options = "tf1", "", {}
+        keys = {names.to_released_name(key): key for key in shapes}
+    return Source(
+        format,
+        location,
+        {name: shapes[key] for name, key in keys.items() if key in shapes},
+        lambda name: read_key(keys.get(name, name)),
+        config,
+        build_model if kind else None,
+        adapt,
+    )
+
+
+def check_author(path: Any, variables: Any) -> None:
+    """Checks that no variable has a name of kamalkraj's ALBERT-TF2.0."""
+    if any("albert_model/" in name for name in variables):
+        raise InputError(
+            f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
+            f"expected the TF-Hub module or checkpoint that they were made from"
+        )
+
+
+def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Returns the model's class, and the keys of its options and weights by name.
+
+    `saved_models.save` stores these as attributes of the root. Without them, the class
+    is empty, and the weights have the names of the variables.
+    """
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(contents)
+
+    def children(node):
+        return {child.local_name: graph.nodes[child.node_id] for child in node.children}
+
+    def keys(node):
+        variables = children(node).items()
+        return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
+
+    root = children(graph.nodes[0])
+    if "model" in root and "weights" in root:
+        for kind, options in children(root["model"]).items():
+            if kind in names.HEADS:
+                return kind, keys(options), keys(root["weights"])
+    variables = [item for node in graph.nodes for item in node.attributes]
+    by_name = {v.full_name.removeprefix("bert/"): v.checkpoint_key for v in variables}
+    return "", {}, by_name
