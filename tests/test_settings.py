@@ -8,7 +8,7 @@ from helpers import refusal
 from albert_tf import flags
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.corpus.vocabulary import VocabularySettings
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings import ConversionSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import (
     ClassificationSettings,

@@ -6,7 +6,7 @@ r"""Converts ALBERT weights between formats, and checks the result.
 docs/export.md explains the formats.
 """
 
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings import ConversionSettings
 
 SETTINGS = (ConversionSettings,)
 

@@ -6,7 +6,7 @@
 The page needs Gradio: pip install 'albert_tf[page]'. Press Ctrl-C to stop it.
 """
 
-from albert_tf.serve.settings.page import PageSettings
+from albert_tf.serve.settings import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 
 SETTINGS = (PageSettings, AnswerSettings)

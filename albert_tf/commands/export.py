@@ -6,7 +6,7 @@ r"""Exports ALBERT as TF-Hub modules: the encoder, and preprocessing of raw text
 docs/export.md shows how to load the modules.
 """
 
-from albert_tf.serve.settings.hub import HubSettings
+from albert_tf.serve.settings import HubSettings
 
 SETTINGS = (HubSettings,)
 

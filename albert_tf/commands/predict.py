@@ -7,7 +7,7 @@
 docs/predict.md lists the tasks with their input and output.
 """
 
-from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 
 SETTINGS = (PredictSettings, AnswerSettings)

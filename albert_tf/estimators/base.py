@@ -34,7 +34,7 @@ from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
 from albert_tf.serve import convert, predict
 from albert_tf.serve.predict import Ensemble, Predictor
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings import ConversionSettings
 from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name

@@ -12,7 +12,7 @@ from albert_tf.estimators import rows
 from albert_tf.estimators.base import Model
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
-from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks import registry
 from albert_tf.weights.settings import ModelFileSettings
 

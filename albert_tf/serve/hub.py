@@ -14,7 +14,7 @@ from albert_tf import weights
 from albert_tf.errors import InputError
 from albert_tf.model import heads, models
 from albert_tf.serve import saved_models
-from albert_tf.serve.settings.hub import HubSettings
+from albert_tf.serve.settings import HubSettings
 from albert_tf.tasks.serving import check_class
 from albert_tf.text import in_graph, tokenization
 from albert_tf.text.in_graph import GraphTokenizer

@@ -28,7 +28,7 @@ from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve import sessions
-from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks import registry
 from albert_tf.tasks.pipelines import Arrays, Example, Pipeline, Row, Run
 from albert_tf.tasks.settings.answer import AnswerSettings

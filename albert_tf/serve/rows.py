@@ -12,7 +12,7 @@ from albert_tf.data import json_values, tables
 from albert_tf.data.files import read_text, suffix
 from albert_tf.data.tables import Column, Dialect, Table
 from albert_tf.errors import InputError
-from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.serve.settings import PredictSettings
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 

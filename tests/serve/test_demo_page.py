@@ -16,7 +16,7 @@ import pytest
 from albert_tf import InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import demo_page
-from albert_tf.serve.settings.page import PageSettings
+from albert_tf.serve.settings import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 
 # Gradio does not close sockets and event loops.

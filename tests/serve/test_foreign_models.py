@@ -10,7 +10,7 @@ import pytest
 from albert_tf import InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import convert, predict
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings import ConversionSettings
 from albert_tf.tasks import registry
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
@@ -222,7 +222,7 @@ def test_options_that_contradict_a_folder_are_refused(folder):
         ({"problem_type": "regression"}, None),  # several numbers
         ({"problem_type": "other"}, None),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label="),
-        ({"id2label": ["a", "b"]}, "id2label="),
+        ({"id2label": ["a", "b"]}, "'id2label' is a list; expected an object"),
         ({"id2label": {"0": 1, "1": 2}}, "id2label="),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.serve import predict
-from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.race.task import MultipleChoice
 from albert_tf.tasks.settings.answer import AnswerSettings

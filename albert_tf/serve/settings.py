@@ -1,0 +1,135 @@
+"""The settings of the scripts that serve and convert models."""
+
+import dataclasses
+from typing import Literal
+
+from albert_tf import flags
+from albert_tf.errors import InputError
+from albert_tf.weights.settings import CheckpointSettings, ModelFileSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServedModelSettings(CheckpointSettings, ModelFileSettings):
+    """Model.
+
+    Args:
+        model: Folder of a fine-tuned model, or a folder that convert_checkpoint.py
+            wrote for ONNX Runtime or LiteRT. Also weights in any format that
+            convert_checkpoint.py reads, or a name to download, such as albert_base_v2
+            or hf://owner/name. predict.py also takes several folders, separated by
+            commas, or a pattern such as 'runs/mrpc/run-*': it averages their scores.
+    """
+
+    model: str = flags.field()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(ServedModelSettings):
+    """Input and output of the texts.
+
+    Args:
+        input_file: Input file with one example per line: tab-separated columns, JSON
+            (.jsonl, .json), or a table with a header (.csv). Default: the arguments, or
+            standard input.
+        input_format: Format of the input. auto infers it from the file name.
+        encoding: Encoding of the input, such as cp1252. A byte order mark has priority.
+        output_file: Output file for the predictions, as JSON lines. Default: standard
+            output.
+    """
+
+    input_file: str | None = flags.field(None)
+    input_format: Literal["auto", "text", "json"] = flags.field("auto")
+    encoding: str = flags.field("utf-8")
+    output_file: str | None = flags.field(None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PageSettings(ServedModelSettings):
+    """Page.
+
+    Args:
+        host: Address to listen at. With an address other than this machine's, such as
+            0.0.0.0, everyone who can reach it can use the model.
+        port: Port to listen at. 0 picks the first free port starting at 7860.
+        open_browser: Open the page in the browser.
+    """
+
+    host: str = flags.field("127.0.0.1")
+    port: int = flags.field(0, at_least=0, at_most=65535)
+    open_browser: bool = flags.field(True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings(CheckpointSettings, ModelFileSettings):
+    """Input and output.
+
+    Args:
+        input: Weights to read: a TF1 checkpoint (prefix, .index file or folder), a
+            TF-Hub or SavedModel folder, a Hugging Face folder or .safetensors file, a
+            KerasHub preset folder, a .keras file, or a name to download, such as
+            albert_base_v2 or hf://owner/name.
+        output: Output path. tf1: a folder or a prefix such as out/model.ckpt. hf: a
+            folder. keras: a .keras file. litert, onnx: a .tflite or .onnx file, or a
+            folder, which predict.py can use without TensorFlow.
+        output_format: Output format: tf1 for the released code, hf for transformers,
+            keras for Keras, litert for LiteRT (TensorFlow Lite), onnx for ONNX Runtime.
+        precision: Precision of the weights in litert and onnx. int8 also rounds the
+            matrix products; the check after the conversion shows the difference.
+        allow_missing: Prefixes of weights that may be missing from the input, such as
+            encoder.pooler. Missing weights keep their initial values.
+        vocab_size: Number of tokens of the output model, to extend a vocabulary. New
+            tokens come last and start near the mean of the old ones. --spm_model_file
+            or --vocab_file is the new vocabulary.
+        max_position_embeddings: Maximum number of positions of the output model. New
+            positions start as copies of the old ones.
+    """
+
+    input: str = flags.field()
+    output: str = flags.field()
+    output_format: Literal["tf1", "hf", "keras", "litert", "onnx"] = flags.field()
+    precision: Literal["float32", "float16", "int8"] = flags.field("float32")
+    allow_missing: tuple[str, ...] = flags.field(())
+    vocab_size: int | None = flags.field(None, at_least=1)
+    max_position_embeddings: int | None = flags.field(None, at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_weights = self.output_format in ("tf1", "hf", "keras")
+        if is_weights and self.precision != "float32":
+            raise InputError(
+                f"--precision={self.precision}: only for --output_format=litert or onnx"
+            )
+        if self.output.endswith((".keras", ".onnx", ".tflite")):
+            names = ("spm_model_file", "vocab_file", "do_lower_case", "keep_accents")
+            for name in names:
+                if getattr(self, name) is not None:
+                    raise InputError(
+                        f"--{name} with --output={self.output!r}: a file has no "
+                        f"vocabulary; pass a folder"
+                    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubSettings(CheckpointSettings, ModelFileSettings):
+    """Input and output.
+
+    Args:
+        albert_directory: Folder with weights in any format that convert_checkpoint.py
+            reads, albert_config.json and the vocabulary; or a name to download, such as
+            albert_base_v2.
+        checkpoint_name: Name of the weights in that folder, such as model.ckpt-40.
+            Default: chosen by --checkpoint.
+        use_einsum: Unused; kept for compatibility. The export has no Einsum operations.
+        export_path: Output folder of the encoder; it is created.
+        preprocess_export_path: Output folder of the preprocessing model. Default:
+            --export_path with the suffix _preprocess.
+
+    Raises:
+        InputError: both --checkpoint_name and --checkpoint are given.
+    """
+
+    albert_directory: str = flags.field()
+    checkpoint_name: str | None = flags.field(None, excludes=("checkpoint",))
+    use_einsum: bool = flags.field(True)
+    export_path: str = flags.field()
+    preprocess_export_path: str | None = flags.field(None)
