@@ -1,6 +1,7 @@
 """`InputError`, the exception for a user's mistake, and functions that raise it."""
 
 import contextlib
+import importlib.util
 import json
 import logging
 import re
@@ -90,6 +91,18 @@ def wrap_write(path: Any) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{path}: cannot be written: {summarize(error)}") from error
+
+
+def check_installed(user: str, package: str, extra: str) -> None:
+    """Checks that a package of one of the extras of `albert_tf` is installed.
+
+    Raises:
+        InputError: `user`, for example a feature, needs a package that is missing.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise InputError(
+            f"{user} needs the package {package}: pip install 'albert_tf[{extra}]'"
+        )
 
 
 @contextlib.contextmanager

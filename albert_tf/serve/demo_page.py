@@ -3,16 +3,16 @@
 A `Predictor` answers one request at a time.
 """
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
+from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.serve import predict
 from albert_tf.serve.predict import Predictor
-from albert_tf.serve.settings.page import PageSettings
+from albert_tf.serve.settings import PageSettings
 from albert_tf.tasks.settings.answer import AnswerSettings
 
 Values = Mapping[str, Any]
@@ -31,10 +31,7 @@ def run(
     Raises:
         InputError: see `predict.load`; Gradio is missing, or the port is not free.
     """
-    if importlib.util.find_spec("gradio") is None:
-        raise InputError(
-            "the page needs the package gradio: pip install 'albert_tf[page]'"
-        )
+    errors.check_installed("the page", "gradio", extra="page")
     predictor = predict.load(
         config.model, options, checkpoint=config.checkpoint, files=config
     )

@@ -1,7 +1,6 @@
 """Opens models in ONNX Runtime or LiteRT, which need neither TensorFlow nor Keras."""
 
 import dataclasses
-import importlib.util
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import errors
 from albert_tf.data import cores
 from albert_tf.errors import InputError
 
@@ -87,21 +87,8 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
     return open_file(path, num_threads)
 
 
-def check_installed(*packages: str) -> None:
-    """Checks that some packages, which ONNX needs, are installed.
-
-    Raises:
-        InputError: a package is missing.
-    """
-    for package in packages:
-        if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"ONNX needs the package {package}: pip install 'albert_tf[onnx]'"
-            )
-
-
 def _open_onnx(path: Path, num_threads: int | None) -> Session:
-    check_installed("onnxruntime")
+    errors.check_installed("ONNX", "onnxruntime", extra="onnx")
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 

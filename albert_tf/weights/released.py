@@ -1,6 +1,5 @@
 """Resolves names of weights: released checkpoints, and `hf://owner/name`."""
 
-import re
 from pathlib import Path
 
 from albert_tf import errors
@@ -10,7 +9,6 @@ from albert_tf.model.config import PUBLISHED
 
 # https://github.com/google-research/albert lists these addresses.
 _ADDRESS = "https://storage.googleapis.com/albert_models/{}.tar.gz"
-_HUGGING_FACE = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 _MODEL_FILES = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
 
 
@@ -55,21 +53,14 @@ def _find_model_folder(name: str, root: Path) -> Path:
 
 
 def _download_from_hub(name: str) -> Path:
-    parts = _HUGGING_FACE.fullmatch(name)
-    if parts is None:
-        raise InputError(
-            f"{name}: expected hf://owner/name or hf://owner/name@revision"
-        )
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise InputError(
-            f"{name}: needs huggingface_hub; expected `pip install 'albert_tf[hub]'`"
-        ) from None
-    with errors.wrap_read(name, "a model of the Hugging Face Hub, and a connection"):
+    repository, _, revision = name.removeprefix("hf:").lstrip("/").partition("@")
+    errors.check_installed(name, "huggingface_hub", extra="hub")
+    import huggingface_hub
+
+    with errors.wrap_read(name, "hf://owner/name of a model, and a connection"):
         folder = huggingface_hub.snapshot_download(
-            parts[1],
-            revision=parts[2],
+            repository,
+            revision=revision or None,
             allow_patterns=list(_MODEL_FILES),
             ignore_patterns=["*/*"],
         )

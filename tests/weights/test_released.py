@@ -174,13 +174,10 @@ def test_refusals_of_hugging_face_are_one_line(hub, tmp_path, monkeypatch):
     assert refusal(weights.open_source, "hf://a/b") == message
     hub.side_effect = OSError("We have no connection.\nAnd so on.")
     assert refusal(weights.open_source, "hf://a/b") == (
-        "hf://a/b: We have no connection.; expected a model of the Hugging Face Hub, "
-        "and a connection"
-    )
-    assert refusal(weights.open_source, "hf://albert-base-v2") == (
-        "hf://albert-base-v2: expected hf://owner/name or hf://owner/name@revision"
+        "hf://a/b: We have no connection.; expected hf://owner/name of a model, and a "
+        "connection"
     )
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert refusal(weights.open_source, "hf://a/b") == (
-        "hf://a/b: needs huggingface_hub; expected `pip install 'albert_tf[hub]'`"
+        "hf://a/b needs the package huggingface_hub: pip install 'albert_tf[hub]'"
     )

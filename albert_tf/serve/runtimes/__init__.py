@@ -16,10 +16,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from albert_tf import errors
 from albert_tf.data.files import atomic
-from albert_tf.errors import InputError, wrap_write
+from albert_tf.errors import InputError
 from albert_tf.serve.runtimes.signatures import in_float32, signature
-from albert_tf.serve.sessions import SUFFIXES, Session, check_installed, load
+from albert_tf.serve.sessions import SUFFIXES, Session, load
 
 __all__ = ["SUFFIXES", "choose", "in_tensorflow", "load", "save", "session_of"]
 
@@ -75,11 +76,11 @@ def save(
             f"{path}: {size:,} bytes of weights; the format holds {MAX_BYTES:,}"
         )
     if format == "onnx":
-        check_installed("onnx", "onnxruntime")
+        errors.check_installed("ONNX", "onnx", extra="onnx")
     module = "litert" if format == "litert" else "onnx_graph"
     writer = importlib.import_module(f"{__name__}.{module}")
     contents = writer.convert(in_float32(model), spec, precision)
-    with wrap_write(path):
+    with errors.wrap_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(str(path)) as file:
         file.write(contents)
