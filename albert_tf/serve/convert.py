@@ -14,7 +14,7 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, sessions
 from albert_tf.serve.runtimes.signatures import signature
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings import ConversionSettings
 from albert_tf.tasks import registry
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
@@ -135,15 +135,6 @@ def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer |
     return tokenizer
 
 
-def _write_vocabulary(
-    folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]
-) -> None:
-    """Writes the vocabulary, if there is one, and `task.json`, if there is a task."""
-    if task or tokenizer is not None:
-        name = metadata.TASK if task else metadata.VOCABULARY
-        metadata.write(folder, tokenizer, task, name)
-
-
 def _save(
     model: keras.Model, settings: ConversionSettings, opened: ModelFolder
 ) -> Path:
@@ -168,8 +159,8 @@ def _save(
         )
     if format == "keras" and task and task_file.exists():
         print(f"skipped  labels and vocabulary: {task_file} exists and is kept")
-    elif format != "hf":
-        _write_vocabulary(written.parent, tokenizer, task)
+    elif format != "hf" and (task or tokenizer is not None):
+        metadata.write(written.parent, tokenizer, task)
     return written
 
 
@@ -229,7 +220,7 @@ def _export_folder(
     # Without a vocabulary, `opened.tokenizer` raises an error that names the flags.
     tokenizer = _tokenizer(settings, opened) or opened.tokenizer
     with errors.wrap_write(folder), atomic_folder(folder) as new_folder:
-        _write_vocabulary(new_folder, tokenizer, _description(opened))
+        metadata.write(new_folder, tokenizer, _description(opened))
         config = model.config.to_json_string().encode()
         (new_folder / metadata.CONFIG).write_bytes(config)
         runtimes.save(model, new_folder / name, format, precision=settings.precision)

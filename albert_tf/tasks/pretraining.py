@@ -283,7 +283,7 @@ class _Records:
             tokenizer = None
         file_key = {"vocabulary": file.name} if name else {}
         identity = {**file_key, **cleaning, "fingerprint": self.fingerprint}
-        metadata.write(folder, tokenizer, identity, metadata.VOCABULARY)
+        metadata.write(folder, tokenizer, identity)
 
 
 def _check_features(

@@ -7,6 +7,7 @@ the vocabulary. In a folder of Hugging Face, `config.json` describes the outputs
 
 import glob
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,20 +54,15 @@ _SHARED_KEYS = (
 )
 
 
-def write(
-    folder: Path,
-    tokenizer: Tokenizer | None,
-    task: Mapping[str, Any],
-    name: str = TASK,
-) -> None:
+def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) -> None:
     """Copies the vocabulary into a folder, and writes the file that names it.
 
     Args:
         folder: created if it does not exist.
         tokenizer: the tokenizer whose vocabulary is copied and named; None: only the
             keys of `task` are written.
-        task: the other keys of the file, see `FineTuningTask.description`.
-        name: `TASK`, or `VOCABULARY` in a folder without a task.
+        task: the other keys of the file, see `FineTuningTask.description`. Without the
+            key "kind" the file is `vocabulary.json` instead of `task.json`.
 
     Raises:
         InputError: the folder cannot be written, or has another vocabulary of the same
@@ -74,6 +70,7 @@ def write(
     """
     with errors.wrap_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    name = TASK if "kind" in task else VOCABULARY
     if tokenizer:
         task = {**task, **identity(tokenizer)}
         vocabulary = folder / tokenizer.file_name
@@ -163,17 +160,15 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     config = json_values.read_object(path)
-    classes = config.get("architectures")
-    architecture = classes[0] if isinstance(classes, list) and classes else ""
-    task = _HF_TASKS.get(str(architecture).rpartition("AlbertFor")[2], {})
+    architecture = re.search(r"AlbertFor(\w+)", str(config.get("architectures")))
+    task = _HF_TASKS.get(architecture[1], {}) if architecture else {}
     kind = task.get("kind")
     if kind not in ("classification", "token_classification"):
         return task
     # As in transformers, there are two labels if the file names none.
-    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels: Any = None
-    if isinstance(names, dict):
-        labels = [names.get(str(number)) for number in range(len(names))]
+    names = json_values.get(config, "id2label", dict, str(path), default={})
+    names = names or {"0": "LABEL_0", "1": "LABEL_1"}
+    labels = [names.get(str(number)) for number in range(len(names))]
     if not _are_texts(labels):
         raise InputError(
             f"{path}: id2label={errors.quote(names)}: expected a text for each number "

@@ -1,15 +1,12 @@
 """The converter and its script."""
 
 import dataclasses
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf import weights
+from albert_tf import commands, weights
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.serve import convert, runtimes
@@ -32,10 +29,14 @@ def settings(source, output, format, **more):
     )
 
 
-def test_a_chain_of_conversions_gives_the_first_weights_back(tmp_path, capsys, config):
+def test_a_chain_of_conversions_gives_the_first_weights_back(
+    tmp_path, capsys, config, settings_of
+):
     model = models.AlbertPretrainer(config)
     first = weights.save(model, tmp_path / "first" / "model.ckpt", "tf1")
-    convert.convert(settings(first, tmp_path / "two", "hf"))
+    flags = [f"--input={first}", f"--output={tmp_path}/two", "--output_format=hf"]
+    script = settings_of("convert_checkpoint.py", *flags)
+    commands.command("convert").main(*script)
     convert.convert(settings(tmp_path / "two", tmp_path / "three.keras", "keras"))
     convert.convert(settings(tmp_path / "three.keras", f"{tmp_path}/four/", "tf1"))
     copy = models.AlbertPretrainer(config)
@@ -166,7 +167,7 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, co
         metadata.write(folder, small, task)
         weights.save(models.AlbertClassifier(config, 2), folder, "tf1")
     else:
-        metadata.write(folder, small, {}, metadata.VOCABULARY)
+        metadata.write(folder, small, {})
         weights.save(models.AlbertEncoder(config), folder, "tf1")
     for format, name in (("hf", "two"), ("tf1", "three")):
         convert.convert(settings(folder, tmp_path / name, format))
@@ -184,25 +185,6 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, co
     grown = ModelFolder(tmp_path / "four")
     assert grown.tokenizer.encode("aulaarte") == [1500]
     assert grown.config.vocab_size == 1501
-
-
-def test_the_script_converts(tmp_path, config, refuses):
-    weights.save(models.AlbertEncoder(config), tmp_path / "ckpt", "tf1")
-    with refuses(f"{tmp_path}/y: format 'keras' needs a name that ends in .keras"):
-        convert.convert(settings(tmp_path / "ckpt", tmp_path / "y", "keras"))
-    flags = {"input": "ckpt", "output": "y.keras", "output_format": "keras"}
-    done = subprocess.run(
-        [
-            *(sys.executable, ROOT / "convert_checkpoint.py"),
-            *(f"--{name}={value}" for name, value in flags.items()),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "checked  the written model, read again" in done.stdout
-    assert weights.open_source(tmp_path / "y.keras").config() == config
 
 
 def test_weights_without_a_configuration_ask_for_one(tmp_path, config):

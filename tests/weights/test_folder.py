@@ -185,7 +185,7 @@ def test_a_vocabulary_may_be_smaller_than_its_model(folder, tokenizer_of):
 @pytest.mark.parametrize("place", ["", "assets"])
 def test_folders_without_task_name_a_vocabulary(place, tmp_path, other, tokenizer_of):
     tokenizer = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
-    metadata.write(tmp_path / place, tokenizer, {}, metadata.VOCABULARY)
+    metadata.write(tmp_path / place, tokenizer, {})
     found = tokenizer_of(tmp_path, tmp_path / "absent")
     assert found.path == str(tmp_path / place / "spm_small.model")
     assert found.fingerprint == tokenizer.fingerprint
