@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from albert_tf.weights.formats import open_source
-    from albert_tf.weights.loading import MisfitError, Report, load, model_for
+    from albert_tf.weights.loading import MisfitError, load, model_for
     from albert_tf.weights.source import Source
     from albert_tf.weights.writing import save
 
@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 # `weights.settings` must not import TensorFlow.
 _MODULES = {"Source": "source", "open_source": "formats", "save": "writing"}
 
-__all__ = [
-    "MisfitError",
-    "Report",
-    "Source",
-    "load",
-    "model_for",
-    "open_source",
-    "save",
-]
+__all__ = ["MisfitError", "Source", "load", "model_for", "open_source", "save"]
 
 
 def __getattr__(name):

@@ -39,16 +39,13 @@ def choose(folder: Path, checkpoint: str) -> Path:
         # The folder may have moved, so only the last part of the path counts.
         newest = Path(match[1]).name if match else newest
     chosen = BEST if checkpoint == "best" and BEST in names else newest
-    if chosen is None:
-        raise InputError(
-            f"{folder}: expected one set of weights (TF checkpoint, SavedModel, "
-            f".safetensors, model.weights.h5); found {', '.join(names) or 'none'}"
-        )
     if chosen not in names:
-        raise InputError(
-            f"{folder}/checkpoint: names {chosen!r}; expected one of "
-            f"{', '.join(names) or 'none, as there is no .index file'}"
-        )
+        expected = "one set of weights (TF checkpoint, SavedModel, .safetensors or "
+        expected += "model.weights.h5; a pickle can run code and is not read)"
+        if chosen is not None:
+            expected = f"{chosen!r}, which its file `checkpoint` names"
+        found = ", ".join(names) or "none"
+        raise InputError(f"{folder}: expected {expected}; found {found}")
     kind = "best" if chosen == BEST else "newest"
     _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
     return folder / chosen

@@ -9,28 +9,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf.errors import InputError
+from albert_tf.errors import InputError, wrap_read
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.weights import metadata
+from albert_tf.weights import metadata, names
 from albert_tf.weights.formats import open_source
-from albert_tf.weights.names import (
-    ENCODER_NAMES,
-    HEADS,
-    STEP,
-    Row,
-    Target,
-    build_optimizer,
-    expand,
-    expand_slots,
-    format_shapes,
-    is_in_empty_group,
-    tensor_name,
-)
+from albert_tf.weights.names import HEADS, Row, Target
 from albert_tf.weights.source import Source
 
-# `dtype.kind` of booleans, complex numbers, objects, texts and times in NumPy.
-_NOT_REAL = "bcOSUMm"
 _log = logging.getLogger(__name__)
 
 
@@ -110,34 +96,34 @@ def load(
     parts = None if only is None else _as_tuple(only)
     targets, shapes = _list_targets(model, source.format, parts), source.shapes
     if optimizer is not None:
-        build_optimizer(optimizer, model)
+        names.build_optimizer(optimizer, model)
         _check_has_slots(source)
-        targets += expand_slots(optimizer, targets)
+        targets += names.expand_slots(optimizer, targets)
         shapes = {**shapes, **source.ignored}
-    names: dict[Target, str | None] = {}
+    found: dict[Target, str | None] = {}
     for target in targets:
         choices = (target.name, target.group0 if init_from_group0 else None)
-        names[target] = next((name for name in choices if name in shapes), None)
-    used_names = {*names.values(), None if optimizer is None else STEP}
+        found[target] = next((name for name in choices if name in shapes), None)
+    used = {*found.values(), None if optimizer is None else names.STEP}
     report = Report(
         format=source.format,
-        loaded=tuple(t.path for t, name in names.items() if name is not None),
-        missing={t.path: t.shape for t, name in names.items() if name is None},
+        loaded=tuple(t.path for t, name in found.items() if name is not None),
+        missing={t.path: t.shape for t, name in found.items() if name is None},
         unused={
             name: shape
             for name, shape in source.shapes.items()
-            if name not in used_names and not is_in_empty_group(name, model.config)
+            if name not in used and not names.is_in_empty_group(name, model.config)
         },
-        ignored=tuple(name for name in source.ignored if name not in used_names),
+        ignored=tuple(name for name in source.ignored if name not in used),
     )
-    _check_fit(model, report, parts, _as_tuple(allow_missing), names, source)
-    step = None if optimizer is None else source.read(STEP)
-    _assign({t: name for t, name in names.items() if name}, source, head_order)
+    _check_fit(model, report, parts, _as_tuple(allow_missing), found, source)
+    step = None if optimizer is None else source.read(names.STEP)
+    _assign({t: name for t, name in found.items() if name}, source, head_order)
     if optimizer is not None:
         optimizer.iterations.assign(step)
     for state, tensors in (("not set", report.missing), ("not used", report.unused)):
         if warn and tensors:
-            _log.warning("%s: %s: %s", source.path, state, format_shapes(tensors))
+            _log.warning("%s: %s: %s", source.path, state, names.format_shapes(tensors))
     return report
 
 
@@ -149,33 +135,29 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """
     if source.build_model is not None:
         return source.build_model()
-    heads = [name for name in HEADS if has_head(source, name)]
-    if "AlbertPretrainer" in heads:
-        has_sentence = _head_shape(HEADS["AlbertPretrainer"][-1], source) is not None
+    name = next((name for name in HEADS if has_head(source, name)), "AlbertEncoder")
+    if name == "AlbertPretrainer":
+        has_sentence = _head_shape(HEADS[name][-1], source) is not None
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
-    for name in ("AlbertSpanLabeler", "AlbertConditionalSpanLabeler"):
-        if name in heads:
-            return getattr(models, name)(config)
-    if not heads:
-        return models.AlbertEncoder(config)
-    shape = _head_shape(HEADS[heads[0]][0], source) or ()  # not empty: see `heads`
+    if name not in ("AlbertClassifier", "AlbertTokenClassifier"):
+        return getattr(models, name)(config)
+    shape = _head_shape(HEADS[name][0], source) or ()  # not empty: see `has_head`
     # These two formats store the kernel as [labels, H].
     num_labels = shape[0 if source.format in ("tf1", "hf") else 1]
     # In transformers, the heads of classifiers of texts and of tokens have one name.
-    kind = metadata.find_task(Path(source.path)).get("kind")
-    if kind == "token_classification" or "AlbertClassifier" not in heads:
-        return models.AlbertTokenClassifier(config, num_labels)
-    return models.AlbertClassifier(config, num_labels)
+    if metadata.find_task(Path(source.path)).get("kind") == "token_classification":
+        name = "AlbertTokenClassifier"
+    return getattr(models, name)(config, num_labels)
 
 
 def _head_shape(row: Row, source: Source) -> tuple[int, ...] | None:
-    name = tensor_name(row, source.format, "kernel")
+    name = names.tensor_name(row, source.format, "kernel")
     return None if name is None else source.shapes.get(name)
 
 
 def has_head(source: Source, model: str) -> bool:
     """Whether a file has the head of a model, named by its class."""
-    return bool(HEADS[model]) and _head_shape(HEADS[model][0], source) is not None
+    return any(_head_shape(row, source) is not None for row in HEADS[model][:1])
 
 
 def find_span_task(source: Source) -> dict[str, Any]:
@@ -188,13 +170,13 @@ def find_span_task(source: Source) -> dict[str, Any]:
     return {}
 
 
-def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _as_tuple(paths: str | Sequence[str]) -> tuple[str, ...]:
+    return (paths,) if isinstance(paths, str) else tuple(paths)
 
 
 def _list_targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
     """Lists the targets of some parts of a model; None means all."""
-    targets = expand(model, format)
+    targets = names.expand(model, format)
     if only is None:
         return targets
     parts = {target.path.split(".")[0] for target in targets}
@@ -207,17 +189,14 @@ def _list_targets(model, format: str, only: Sequence[str] | None) -> list[Target
 
 
 def _assign(
-    names: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
+    found: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
 ) -> None:
     """Reads and checks all tensors, then sets the variables."""
-    values: dict[int, tuple[Any, np.ndarray]] = {}
-    for target, name in names.items():
-        tensor = source.read(name)
-        if tensor.dtype.kind in _NOT_REAL:
-            raise InputError(
-                f"{source.path}: {name} holds {tensor.dtype}; expected real numbers"
-            )
-        value = target.from_format(tensor)
+    values: dict[int, np.ndarray] = {}
+    for target, name in found.items():
+        tensor, variable = source.read(name), target.variable
+        with wrap_read(f"{source.path}: {name}", "real numbers"):
+            value = target.from_format(tensor)
         if head_order is not None and target.path.startswith("head."):
             value = value[..., head_order]  # kernel [H, K], bias [K]
         if np.isnan(value).any():
@@ -225,43 +204,35 @@ def _assign(
                 f"{source.path}: {name} holds NaN; expected numbers, such as weights "
                 f"from before the training diverged"
             )
-        variable = target.variable
-        is_constant = isinstance(variable, np.ndarray)  # see `Target`
-        # Tensors of layers that share a variable must be equal.
-        _, first_value = values.setdefault(id(variable), (variable, value))
-        if not np.array_equal(variable if is_constant else first_value, value):
-            expected = (
-                "expected the identity, because embedding_size equals hidden_size"
-                if is_constant
-                else "expected the same values as in the layers it is shared with"
-            )
-            raise InputError(f"{source.path}: {name}: {expected}")
-    for variable, value in values.values():
-        if not isinstance(variable, np.ndarray):
-            variable.assign(value)
+        expected = "the same values as in the layers it is shared with"
+        first_value = value
+        if isinstance(variable, np.ndarray):  # a constant, see `Target`
+            expected = "the identity, because embedding_size equals hidden_size"
+            first_value = variable
+        if not np.array_equal(values.setdefault(id(variable), first_value), value):
+            raise InputError(f"{source.path}: {name}: expected {expected}")
+    for target in found:
+        if not isinstance(target.variable, np.ndarray):
+            target.variable.assign(values[id(target.variable)])
 
 
-def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> None:
+def _check_fit(model, report: Report, parts, allowed, found, source: Source) -> None:
     """Checks that no weight is missing, unused or of another shape; see `load`."""
-    is_in_encoder = ENCODER_NAMES[source.format].match
-    misfits = {
-        "not in the file": {
-            path: shape
-            for path, shape in report.missing.items()
-            if not path.startswith(allowed)
-        },
-        "not in the model": {
-            name: shape
-            for name, shape in report.unused.items()
-            if parts is None or ("encoder" in parts and is_in_encoder(name))
-        },
-    }
-    lines = [f"  {key}: {format_shapes(x)}" for key, x in misfits.items() if x]
+    is_in_encoder = names.ENCODER_NAMES[source.format].match
+    missing, unused = dict(report.missing), dict(report.unused)
+    for path in report.missing:
+        if path.startswith(allowed):
+            del missing[path]
+    for name in report.unused:
+        if parts is not None and not ("encoder" in parts and is_in_encoder(name)):
+            del unused[name]
+    misfits = {"not in the file": missing, "not in the model": unused}
+    lines = [f"  {k}: {names.format_shapes(x)}" for k, x in misfits.items() if x]
     shapes = {**source.shapes, **source.ignored}
     lines += [
         f"  {name}: shape {list(shapes[name])} in the file, {list(target.shape)} by "
         f"the configuration"
-        for target, name in names.items()
+        for target, name in found.items()
         if name is not None and shapes[name] != target.shape
     ]
     if lines:
@@ -271,9 +242,9 @@ def _check_fit(model, report: Report, parts, allowed, names, source: Source) -> 
 
 def _check_has_slots(source: Source) -> None:
     """Checks that a file has an optimizer's state."""
-    has_slots = any(name.endswith(("/adam_m", "/adam_v")) for name in source.ignored)
-    if source.format != "tf1" or not has_slots or STEP not in source.ignored:
+    has_slots = any(name.endswith("/adam_m") for name in source.ignored)
+    if not has_slots or names.STEP not in source.ignored:
         raise InputError(
             f"{source.path} ({source.format}) holds no optimizer slots; expected a TF1 "
-            f"checkpoint with <weight>/adam_m, <weight>/adam_v and {STEP}"
+            f"checkpoint with <weight>/adam_m, <weight>/adam_v and {names.STEP}"
         )

@@ -30,8 +30,7 @@ class Row:
             (gamma, beta), "dense" (kernel, bias). Three kinds of dense layers have
             another layout in some format: "split" (onto attention heads), "merge" (from
             attention heads), "output" (to logits).
-        tf1: name in the released code; `{g}`, `{i}` are group and inner group, `{leaf}`
-            is "weights" or "bias".
+        tf1: name in the released code; `{g}`, `{i}` are group and inner group.
         hf: name in Hugging Face's PyTorch models.
         kerashub: path in a KerasHub weights file; `task/` is the file of the head, and
             `{n}` the suffix of a block, such as "_1".
@@ -97,7 +96,7 @@ ENCODER = (
 )
 
 _CLASSIFIER_HEAD = (
-    Row("head.output_dense", "output", "output_{leaf}", "classifier",
+    Row("head.output_dense", "output", "output", "classifier",
         "task/layers/dense"),
 )
 
@@ -114,17 +113,17 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
         Row("masked_lm.output_bias", "vector", "cls/predictions/output_bias",
             "predictions.bias", "task/layers/masked_lm_head/vars/0",
             "cls/predictions/output_bias/bias"),
-        Row("sentence.output_dense", "output", "cls/seq_relationship/output_{leaf}",
+        Row("sentence.output_dense", "output", "cls/seq_relationship/output",
             "sop_classifier.classifier"),
     ),
     "AlbertClassifier": _CLASSIFIER_HEAD,
     "AlbertMultipleChoice": _CLASSIFIER_HEAD,
     # The released code has no such model; its "tf1" name is not used elsewhere.
     "AlbertTokenClassifier": (
-        Row("head.output_dense", "output", "cls/tokens/output_{leaf}", "classifier"),
+        Row("head.output_dense", "output", "cls/tokens/output", "classifier"),
     ),
     "AlbertSpanLabeler": (
-        Row("head.output_dense", "output", "cls/squad/output_{leaf}", "qa_outputs"),
+        Row("head.output_dense", "output", "cls/squad/output", "qa_outputs"),
     ),
     "AlbertConditionalSpanLabeler": (
         Row("head.start", "dense", "start_logits/dense"),
@@ -136,18 +135,16 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
 }
 
-# Suffixes of the names of a module's variables, by format.
+# Suffixes of the names of a module's variables, by format. Other variables have none.
 LEAVES = {
-    "tf1": {"table": "", "vector": "", "kernel": "/kernel", "bias": "/bias",
-            "gamma": "/gamma", "beta": "/beta"},
-    "hf": {"table": ".weight", "vector": "", "kernel": ".weight", "bias": ".bias",
+    "tf1": {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
+    "hf": {"table": ".weight", "kernel": ".weight", "bias": ".bias",
            "gamma": ".weight", "beta": ".bias"},
-    "kerashub": {"table": "/vars/0", "vector": "", "kernel": "/vars/0",
-                 "bias": "/vars/1", "gamma": "/vars/0", "beta": "/vars/1"},
-    "model_garden": {"table": "/embeddings", "vector": "", "kernel": "/kernel",
-                     "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
-    "keras": {"table": "", "vector": "", "kernel": ".kernel", "bias": ".bias",
-              "gamma": ".gamma", "beta": ".beta"},
+    "kerashub": {"table": "/vars/0", "kernel": "/vars/0", "bias": "/vars/1",
+                 "gamma": "/vars/0", "beta": "/vars/1"},
+    "model_garden": {"table": "/embeddings", "kernel": "/kernel", "bias": "/bias",
+                     "gamma": "/gamma", "beta": "/beta"},
+    "keras": {"kernel": ".kernel", "bias": ".bias", "gamma": ".gamma", "beta": ".beta"},
 }
 # fmt: on
 
@@ -218,8 +215,12 @@ class Target:
     transposed: bool
 
     def from_format(self, tensor: np.ndarray) -> np.ndarray:
-        """Returns a tensor of the format in the layout of the variable."""
-        tensor = np.asarray(tensor).astype(np.float32)
+        """Returns a tensor of the format in the layout of the variable.
+
+        Raises:
+            TypeError: the tensor holds no real numbers.
+        """
+        tensor = np.asarray(tensor).astype(np.float32, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
     def value(self) -> np.ndarray:
@@ -249,7 +250,7 @@ def expand(model, format: str) -> list[Target]:
             layer, inner = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
             for leaf, variable in _variables(model, path, row.kind, format):
-                keras_name = path + LEAVES["keras"][leaf]
+                keras_name = path + LEAVES["keras"].get(leaf, "")
                 names = (
                     tensor_name(row, format, leaf, g=groups[layer], i=inner, b=b),
                     tensor_name(row, format, leaf, i=inner, b=inner),
@@ -291,13 +292,10 @@ def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, 
             yield "bias", np.zeros(size, np.float32)
     elif kind in ("table", "vector"):
         yield kind, module
-    elif kind == "norm":
-        yield "gamma", module.gamma
-        yield "beta", module.beta
     else:
-        yield "kernel", module.kernel
-        if module.bias is not None:
-            yield "bias", module.bias
+        for leaf in ("gamma", "beta") if kind == "norm" else ("kernel", "bias"):
+            if getattr(module, leaf) is not None:
+                yield leaf, getattr(module, leaf)
 
 
 def tensor_name(
@@ -308,7 +306,7 @@ def tensor_name(
     Args:
         row: the module's row of the table.
         format: a key of `LEAVES`.
-        leaf: the variable of the module, a key of the format in `LEAVES`.
+        leaf: the variable of the module, such as "table" or "kernel".
         g: group of the block in the format.
         i: inner group of the block.
         b: index of the block in the encoder.
@@ -316,9 +314,10 @@ def tensor_name(
     module = row.path if format == "keras" else getattr(row, format)
     if module is None:
         return None
-    leaf_name = {"kernel": "weights"}.get(leaf, leaf)
-    name_in_file = module.format(g=g, i=i, b=b, n=f"_{b}" if b else "", leaf=leaf_name)
-    return name_in_file if "{leaf}" in module else name_in_file + LEAVES[format][leaf]
+    suffix = LEAVES[format].get(leaf, "")
+    if (format, row.kind) == ("tf1", "output"):
+        suffix = "_weights" if leaf == "kernel" else "_bias"
+    return module.format(g=g, i=i, b=b, n=f"_{b}" if b else "") + suffix
 
 
 def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,10 @@ def save(
     # An option that the format does not support raises TypeError in the call below.
     options = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
     options = {key: value for key, value in (options | {"task": task}).items() if value}
-    if format not in _SAVE:
-        raise InputError(f"format={format!r}: expected one of {', '.join(_SAVE)}")
-    return _SAVE[format](model, Path(path), **options)
+    writers: Any = {"tf1": _save_tf1, "hf": _save_hf, "keras": _save_keras}
+    if format not in writers:
+        raise InputError(f"format={format!r}: expected one of {', '.join(writers)}")
+    return writers[format](model, Path(path), **options)
 
 
 def _read_tensors(model, format: str) -> dict[str, np.ndarray]:
@@ -144,10 +145,3 @@ def _save_keras(model, path: Path) -> Path:
     with wrap_write(path), atomic_folder(path.parent) as new:
         model.save(new / path.name)
     return path
-
-
-_SAVE: Mapping[str, Callable[..., Path]] = {
-    "tf1": _save_tf1,
-    "hf": _save_hf,
-    "keras": _save_keras,
-}
