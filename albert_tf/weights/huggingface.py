@@ -9,20 +9,14 @@ as ordinary pieces.
 import base64
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
-from albert_tf.text.tokenization import (
-    CONTINUATION,
-    MAX_WORD_CHARS,
-    WORD_MARK,
-    SentencePieceTokenizer,
-    Tokenizer,
-    WordPieceTokenizer,
-)
+from albert_tf.text import tokenization
+from albert_tf.text.tokenization import WORD_MARK, SentencePieceTokenizer, Tokenizer
 from albert_tf.weights.formats.hf import ACTIVATIONS
 from albert_tf.weights.metadata import HF_PROBLEMS, to_json
 
@@ -123,16 +117,14 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
     names = ("pad", "unk", "cls", "sep", "mask")
     ids = {f"{name}_token": getattr(tokenizer, f"{name}_id") for name in names}
     special = {name: tokenizer.id_to_piece(id) for name, id in ids.items()}
-    if isinstance(tokenizer, WordPieceTokenizer):
-        vocabulary, steps = "vocab.txt", _make_wordpiece_steps(tokenizer)
+    if isinstance(tokenizer, tokenization.WordPieceTokenizer):
+        vocabulary, steps = "vocab.txt", _make_wordpiece(tokenizer)
     else:
         assert isinstance(tokenizer, SentencePieceTokenizer)
         special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
-        vocabulary, steps = "spiece.model", _make_sentencepiece_steps(tokenizer)
+        vocabulary, steps = "spiece.model", _make_sentencepiece(tokenizer)
     tokenizer_json = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
         "added_tokens": [_added_token(tokenizer, id) for id in sorted(ids.values())],
         "post_processor": {
             "type": "BertProcessing",
@@ -168,20 +160,10 @@ def _replace(pattern: str, content: str) -> Step:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _character_ranges(condition: Callable[[str], bool]) -> str:
-    """Returns the characters that meet a condition, see `_ranges`."""
-    return _ranges(c for c in range(sys.maxunicode + 1) if condition(chr(c)))
-
-
-def _ranges(codes: Iterable[int]) -> str:
-    """Returns ascending code points as the ranges of a regular expression."""
-    ranges: list[list[int]] = []
-    for code in codes:
-        if ranges and code == ranges[-1][1] + 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges)
+def _characters(condition: Callable[[str], bool]) -> str:
+    """Returns the characters that meet a condition, for a regular expression."""
+    characters = filter(condition, map(chr, range(sys.maxunicode + 1)))
+    return "".join(f"\\x{{{ord(character):x}}}" for character in characters)
 
 
 def _lower_case() -> list[Step]:
@@ -191,7 +173,7 @@ def _lower_case() -> list[Step]:
     return [sigma, {"type": "Lowercase"}]
 
 
-def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
+def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.contents)
@@ -202,10 +184,10 @@ def _make_sentencepiece_steps(tokenizer: SentencePieceTokenizer) -> dict[str, St
             f"{tokenizer.path}: a SentencePiece model of type {kind}; expected "
             f"unigram, the only type that can be written for transformers"
         )
-    space = f"[{_character_ranges(str.isspace)}]+"
+    space = f"[{_characters(str.isspace)}]+"
     steps = [_replace(space, " "), {"type": "NFKD"}]
     if not tokenizer.keep_accents:
-        marks = _character_ranges(lambda c: unicodedata.combining(c) > 0)
+        marks = _characters(lambda c: unicodedata.combining(c) > 0)
         steps += [_replace(f"[{marks}]", "")]
     if tokenizer.do_lower_case:
         steps += _lower_case()
@@ -247,10 +229,10 @@ def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[
     The text begins a new word if any piece begins with the word mark and the text's
     first character. Otherwise `no_word_start` is put before the text.
     """
-    initials = {ord(piece[1]) for piece in pieces if piece[:1] == WORD_MARK != piece}
+    initials = {piece[1] for piece in pieces if piece[:1] == WORD_MARK != piece}
     return [
         {"type": "Prepend", "prepend": " "},
-        _replace(f"^ (?=[^ {_ranges(sorted(initials))}])", no_word_start),
+        _replace(f"^ (?=[^ {_characters(initials.__contains__)}])", no_word_start),
         _replace("^ {2}", " "),  # the text already began with a space
     ]
 
@@ -292,8 +274,9 @@ def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, f
     return scores
 
 
-def _make_wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
-    controls = _character_ranges(
+def _make_wordpiece(tokenizer: tokenization.WordPieceTokenizer) -> dict[str, Step]:
+    prefix = tokenization.CONTINUATION
+    controls = _characters(
         lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
     )
     off = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
@@ -305,17 +288,17 @@ def _make_wordpiece_steps(tokenizer: WordPieceTokenizer) -> dict[str, Step]:
         steps += _lower_case()
         if not tokenizer.keep_accents:
             # `strip_accents` would also remove spacing marks.
-            marks = _character_ranges(lambda c: unicodedata.category(c) == "Mn")
+            marks = _characters(lambda c: unicodedata.category(c) == "Mn")
             steps += [{"type": "NFD"}, _replace(f"[{marks}]", "")]
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": False},
+        "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": False},
         "model": {
             "type": "WordPiece",
             "unk_token": tokenizer.id_to_piece(tokenizer.unk_id),
-            "continuing_subword_prefix": CONTINUATION,
-            "max_input_chars_per_word": MAX_WORD_CHARS,
+            "continuing_subword_prefix": prefix,
+            "max_input_chars_per_word": tokenization.MAX_WORD_CHARS,
             "vocab": {piece: id for id, piece in enumerate(tokenizer.pieces)},
         },
     }

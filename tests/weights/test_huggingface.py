@@ -12,7 +12,7 @@ from albert_tf import weights
 from albert_tf.corpus import vocabulary
 from albert_tf.model import models
 from albert_tf.serve import convert
-from albert_tf.serve.settings.conversion import ConversionSettings
+from albert_tf.serve.settings import ConversionSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import huggingface, metadata
 
@@ -149,63 +149,54 @@ def converted(folder, output, **more):
     return json.loads((output / "config.json").read_text())
 
 
+def classifier(count):
+    return lambda config: models.AlbertClassifier(config, count)
+
+
 @pytest.mark.parametrize(
-    ("kind", "labels", "problem"),
+    ("kind", "model", "labels", "architecture", "problem"),
     [
-        ("classification", ["größe", "no", "yes"], "single_label_classification"),
-        ("multi_label", ["a", "b"], "multi_label_classification"),
-        ("regression", None, "regression"),
+        ("classification", classifier(3), ["größe", "no", "yes"],
+         "SequenceClassification", "single_label_classification"),
+        ("multi_label", classifier(2), ["a", "b"],
+         "SequenceClassification", "multi_label_classification"),
+        ("regression", classifier(1), None, "SequenceClassification", "regression"),
+        ("token_classification", lambda c: models.AlbertTokenClassifier(c, 3),
+         ["O", "B-PER", "I-PER"], "TokenClassification", None),
+        ("multiple_choice", models.AlbertMultipleChoice, None, "MultipleChoice", None),
+        ("question_answering", models.AlbertSpanLabeler, None, "QuestionAnswering",
+         None),
     ],
-)
-def test_a_run_is_written_with_labels(kind, labels, problem, small, tmp_path, capsys):
-    run = tmp_path / "run"
-    metadata.write(run, small, {**RUN, "kind": kind, "labels": labels})
-    weights.save(models.AlbertClassifier(CONFIG, len(labels or "1")), run, "tf1")
+)  # fmt: skip
+def test_a_run_is_written_with_its_head_and_labels(
+    kind, model, labels, architecture, problem, small, tmp_path, capsys
+):
+    run, length = tmp_path / "run", 40 if labels else 90  # the model has 64 positions
+    task = {"kind": kind, "labels": labels, "max_seq_length": length}
+    metadata.write(run, small, {**RUN, **task})
+    weights.save(model(CONFIG), run, "tf1")
     config = converted(run, tmp_path / "hf")
-    names = labels or ["LABEL_0"]
-    assert config["id2label"] == {str(i): name for i, name in enumerate(names)}
-    assert config["label2id"] == {name: i for i, name in enumerate(names)}
-    assert config["problem_type"] == problem
+    assert config["architectures"] == [f"AlbertFor{architecture}"]
+    assert config.get("problem_type") == problem
+    names = ["LABEL_0"] if kind == "regression" else labels or []
+    assert config.get("id2label", {}) == {str(i): name for i, name in enumerate(names)}
+    assert config.get("label2id", {}) == {name: i for i, name in enumerate(names)}
     assert {path.name for path in (tmp_path / "hf").iterdir()} == {
         *("config.json", "model.safetensors", "spiece.model", "tokenizer.json"),
         *("tokenizer_config.json", "special_tokens_map.json"),
     }
-    assert settings_in(tmp_path / "hf")["model_max_length"] == 40
+    assert settings_in(tmp_path / "hf")["model_max_length"] == min(length, 64)
     assert "\nskipped" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("kind", "model", "architecture"),
-    [
-        ("multiple_choice", models.AlbertMultipleChoice, "AlbertForMultipleChoice"),
-        ("question_answering", models.AlbertSpanLabeler, "AlbertForQuestionAnswering"),
-    ],
-)
-def test_runs_of_other_kinds_are_written(kind, model, architecture, small, tmp_path):
-    run = tmp_path / "run"
-    metadata.write(run, small, {"kind": kind, "max_seq_length": 90})
-    weights.save(model(CONFIG), run, "tf1")
-    assert converted(run, tmp_path / "hf")["architectures"] == [architecture]
-    # The model has 64 positions.
-    assert settings_in(tmp_path / "hf")["model_max_length"] == 64
-
-
-def test_labels_of_tokens_are_written_and_theirs_needs_no_pooler(small, tmp_path):
+def test_labels_of_tokens_need_no_pooler(tmp_path):
     model = models.AlbertTokenClassifier(CONFIG, 3)
-    run, folder = tmp_path / "run", tmp_path / "hf"
     task = {"kind": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
-    metadata.write(run, small, task)
-    weights.save(model, run, "tf1")
-    config = converted(run, folder)
-    assert config["architectures"] == ["AlbertForTokenClassification"]
-    assert config["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
-    assert config["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2}
-    assert "problem_type" not in config
-    path = folder / "model.safetensors"
+    path = weights.save(model, tmp_path, "hf", task=task) / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     written = {name: x for name, x in tensors.items() if "pooler" not in name}
     safetensors.numpy.save_file(written, path)
-    source = weights.open_source(folder)
+    source = weights.open_source(tmp_path)
     copy = weights.model_for(source, source.config())
     report = weights.load(copy, source, allow_missing="encoder.pooler")
     assert [*report.missing] == ["encoder.pooler.kernel", "encoder.pooler.bias"]
