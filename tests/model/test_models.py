@@ -153,22 +153,6 @@ def test_published_sizes_have_the_published_counts(size, golden):
     assert len(pretrainer.trainable_variables) == len(recorded["variables"])
 
 
-@pytest.mark.parametrize(
-    ("size", "H", "inner"), [("tiny", 312, 1248), ("small", 384, 1536)]
-)
-def test_small_sizes_have_the_counts_of_the_formula(size, H, inner):
-    V, E = 30000, 128
-    embeddings = (V + 512 + 2) * E + 2 * E  # and a normalization
-    projection, pooler = E * H + H, H * H + H
-    attention = 4 * (H * H + H) + 2 * H
-    feed_forward = (H * inner + inner) + (inner * H + H) + 2 * H
-    encoder = embeddings + projection + attention + feed_forward + pooler
-    config = AlbertConfig.named(f"albert_{size}")
-    assert abstract(models.AlbertEncoder, config).count_params() == encoder
-    heads = (H * E + E + 2 * E + V) + (2 * H + 2)
-    assert abstract(models.AlbertPretrainer, config).count_params() == encoder + heads
-
-
 def test_counts_do_not_change_when_the_depth_doubles():
     config = dataclasses.replace(BASE, num_hidden_layers=24)
     assert abstract(models.AlbertEncoder, config).count_params() == SIZES["base"]
@@ -721,20 +705,6 @@ def test_heads_have_float32_outputs_in_mixed_precision(kind, options, tiny, toke
             assert keras.backend.standardize_dtype(output.dtype) == "float32", name
 
 
-@pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
-def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_path):
-    config = tiny(parameter_sharing="attention", classifier_dropout_prob=0.3)
-    model = kind(config, name="own", **options)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert type(again) is kind
-    assert again.config == config
-    inputs = inputs_for(kind, tokens())
-    keras.tree.map_structure(
-        np.testing.assert_array_equal, arrays(model(inputs)), arrays(again(inputs))
-    )
-
-
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
@@ -744,11 +714,11 @@ def test_model_survives_a_keras_file(kind, options, tiny, tokens, arrays, tmp_pa
         ("token_ids padding_mask", "have 'token_ids', 'padding_mask'"),
     ],
 )
-@pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
-def test_inputs_of_other_names_are_refused(kind, options, keys, fault, tiny):
+@pytest.mark.parametrize("kind", [models.AlbertPretrainer, models.AlbertMultipleChoice])
+def test_inputs_of_other_names_are_refused(kind, keys, fault, tiny):
     shape = (2, 3, 5) if kind is models.AlbertMultipleChoice else (2, 5)
     inputs = {key: np.ones(shape, "int32") for key in keys.split()}
-    assert refusal(kind(tiny(), **options), inputs) == (
+    assert refusal(kind(tiny()), inputs) == (
         f"the inputs {fault}; expected input_ids, input_mask, segment_ids"
     )
 

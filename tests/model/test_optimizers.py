@@ -390,63 +390,6 @@ def test_rows_that_were_looked_up_twice_count_once():
     np.testing.assert_array_equal(numpy(table), numpy(dense))
 
 
-REPLICAS = """
-import numpy as np, tensorflow as tf, keras
-from albert_tf import optimizers
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-)
-rng = np.random.default_rng(3)
-shapes = {"kernel": (7, 3), "bias": (5,), "table": (4, 6)}
-start = [rng.standard_normal(shape).astype("f4") for shape in shapes.values()]
-gradients = [[3 * rng.standard_normal(x.shape) for x in start] for _ in range(3)]
-shares = [[rng.standard_normal(x.shape) for x in start] for _ in range(3)]
-
-def run(strategy, kind, split):
-    with strategy.scope():
-        w = [keras.Variable(x, name=n) for n, x in zip(shapes, start)]
-        optimizer = kind(optimizers.WarmupPolynomialDecay(0.1, 9, 2))
-        optimizer.build(w)
-
-    @tf.function
-    def step(whole, part):
-        def update():
-            replica = tf.distribute.get_replica_context()
-            first = replica.replica_id_in_sync_group == 0
-            mine = whole
-            if split:
-                mine = [tf.where(first, g - p, p) for g, p in zip(whole, part)]
-                mine = replica.all_reduce(tf.distribute.ReduceOp.SUM, mine)
-            optimizer.apply(mine, w)
-        strategy.run(update)
-
-    for whole, part in zip(gradients, shares):
-        step(*([tf.constant(x, tf.float32) for x in xs] for xs in (whole, part)))
-    assert optimizer.iterations.numpy() == len(gradients)
-    tensors = [x.value for v in w for x in (v, *optimizer.slots(v).values())]
-    copies = [strategy.experimental_local_results(x) for x in tensors]
-    for copy in copies:
-        np.testing.assert_array_equal(copy[0], copy[-1])
-    return [np.array(copy[0]) for copy in copies]
-
-for kind in (optimizers.Lamb, optimizers.AdamW):
-    one = run(tf.distribute.OneDeviceStrategy("CPU:0"), kind, False)
-    two = run(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), kind, True)
-    for a, b in zip(one, two, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-"""
-
-
-@on_tensorflow
-def test_two_replicas_with_parts_of_a_gradient_equal_one_device(processes):
-    process = processes.Process(target=exec, args=(REPLICAS, {}))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-
-
 # --- two hundred recorded steps: the warm-up, and the second half ---
 
 

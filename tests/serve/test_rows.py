@@ -8,7 +8,7 @@ import pytest
 from albert_tf.data.files import OTHER_ENCODING
 from albert_tf.errors import InputError
 from albert_tf.serve import rows
-from albert_tf.serve.settings.predict import PredictSettings
+from albert_tf.serve.settings import PredictSettings
 
 PAIR = {"text_a": False, "text_b": False}
 ROWS = [{"text_a": "Grüße; a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
@@ -36,10 +36,15 @@ def read(path, fields=PAIR, **settings):
 
 
 @pytest.mark.parametrize(("name", "text"), LINES)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "gzip"])
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("encoding", "ending"),
+    [
+        *(("utf-8", ""), ("utf-8-sig", ""), ("utf-16", ""), ("cp1252", "")),
+        *(("gzip", ""), ("gzip", ".gz")),
+    ],
+)
 def test_files_as_others_write_them(tmp_path, name, text, encoding, ending):
-    path = tmp_path / f"{name}{ending if encoding == 'gzip' else ''}"
+    path = tmp_path / f"{name}{ending}"
     data = text.encode("utf-8" if encoding == "gzip" else encoding)
     path.write_bytes(gzip.compress(data) if encoding == "gzip" else data)
     named = {"encoding": encoding} if encoding == "cp1252" else {}
