@@ -218,7 +218,6 @@ def test_options_that_contradict_a_folder_are_refused(folder):
     [
         ({"architectures": ["AlbertModel"]}, None),
         ({"architectures": []}, None),
-        ({"architectures": "AlbertForMaskedLM"}, None),
         ({"problem_type": "regression"}, None),  # several numbers
         ({"problem_type": "other"}, None),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label="),

@@ -76,7 +76,8 @@ def save(
             f"{path}: {size:,} bytes of weights; the format holds {MAX_BYTES:,}"
         )
     if format == "onnx":
-        errors.check_installed("ONNX", "onnx", extra="onnx")
+        for package in ("onnx", "onnxruntime"):
+            errors.check_installed("ONNX", package, extra="onnx")
     module = "litert" if format == "litert" else "onnx_graph"
     writer = importlib.import_module(f"{__name__}.{module}")
     contents = writer.convert(in_float32(model), spec, precision)
