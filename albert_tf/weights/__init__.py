@@ -3,10 +3,10 @@
 In reading order:
 
     settings      the flags of scripts that open a model
-    names         the table: names and layouts of all tensors in all formats
+    names         the table: names and layouts of all tensors in all formats; `Source`,
+                  the common interface of opened files and folders
     released      downloads weights of the release or of Hugging Face by name
     checkpoints   the best or the newest checkpoint of a folder
-    source        the common interface of opened files and folders
     formats       one module for each format; `open_source` recognises a path's format
     loading       loads weights into a model (`load`, `model_for`)
     writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from albert_tf.weights.formats import open_source
     from albert_tf.weights.loading import MisfitError, load, model_for
-    from albert_tf.weights.source import Source
+    from albert_tf.weights.names import Source
     from albert_tf.weights.writing import save
 
 # The modules of `__all__` are imported on first use, because an import of
 # `weights.settings` must not import TensorFlow.
-_MODULES = {"Source": "source", "open_source": "formats", "save": "writing"}
+_MODULES = {"Source": "names", "open_source": "formats", "save": "writing"}
 
 __all__ = ["MisfitError", "Source", "load", "model_for", "open_source", "save"]
 

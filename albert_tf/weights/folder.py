@@ -15,7 +15,7 @@ from albert_tf.weights import metadata, released
 from albert_tf.weights.settings import ModelFileSettings
 
 if TYPE_CHECKING:
-    from albert_tf.weights.source import Source
+    from albert_tf.weights.names import Source
 
 
 class ModelFolder:

@@ -14,8 +14,7 @@ from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import metadata, names
 from albert_tf.weights.formats import open_source
-from albert_tf.weights.names import HEADS, Row, Target
-from albert_tf.weights.source import Source
+from albert_tf.weights.names import HEADS, Row, Source, Target
 
 _log = logging.getLogger(__name__)
 

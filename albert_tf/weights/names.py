@@ -1,12 +1,13 @@
 """Names and layouts of all tensors in all formats.
 
 One table, `ENCODER` and `HEADS`, has the names in all code bases. `expand` turns it
-into the tensors of one model; loading and saving are loops over its result.
+into the tensors of one model; loading and saving are loops over its result. A `Source`
+has the tensors of an opened file by their names in the table.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -335,6 +336,47 @@ def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
         if (kind, leaf) == ("merge", "kernel"):
             return (*heads, *shape[1:]), False
     return shape, False
+
+
+@dataclasses.dataclass
+class Source:
+    """An opened file or folder of weights.
+
+    Args:
+        tensors: the shape of every tensor, by the name that the table in `names` gives
+            to it in this format.
+
+    Attributes:
+        format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
+            `.keras` file or a SavedModel).
+        path: the path as a text, for messages.
+        read: returns a tensor by name, even if it is not a weight.
+        config: returns the configuration of the weights; raises InputError if there is
+            none.
+        build_model: returns a new model of the class that was saved; None if the format
+            does not store the class.
+        adapt: changes a configuration to fit the weights, which may have another
+            embedding size than the configuration says.
+        shapes: the shape of every weight by name.
+        ignored: the shape of every other tensor by name, such as slots of an optimizer.
+    """
+
+    format: str
+    path: Any
+    tensors: dataclasses.InitVar[Mapping[str, Any]]
+    read: Callable[[str], np.ndarray]
+    config: Callable[[], AlbertConfig]
+    build_model: Callable[[], keras.Model] | None = None
+    adapt: Callable[[AlbertConfig], AlbertConfig] = lambda config: config
+
+    def __post_init__(self, tensors):
+        self.path = str(self.path)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.ignored: dict[str, tuple[int, ...]] = {}
+        for name in sorted(tensors):
+            shapes = self.ignored if IGNORED[self.format].search(name) else self.shapes
+            # The shape of an empty HDF5 data set is None.
+            shapes[name] = tuple(tensors[name] or ())
 
 
 def format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -12,7 +12,7 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import PUBLISHED
 from albert_tf.weights import checkpoints, released
 from albert_tf.weights.formats import hf, keras, kerashub, tf
-from albert_tf.weights.source import Source
+from albert_tf.weights.names import Source
 
 _BY_SUFFIX = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
 

@@ -8,7 +8,7 @@ from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.weights.source import Source
+from albert_tf.weights.names import Source
 
 # `hidden_act` of AlbertConfig by name in Hugging Face, where "gelu" is the exact form.
 # The released "gelu" is an approximation.

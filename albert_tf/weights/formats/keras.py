@@ -7,8 +7,7 @@ import keras
 from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.model import models  # noqa: F401 (registers the classes)
-from albert_tf.weights.names import HEADS, expand
-from albert_tf.weights.source import Source
+from albert_tf.weights.names import HEADS, Source, expand
 
 
 def open(path: Path) -> Source:

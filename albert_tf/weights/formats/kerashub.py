@@ -8,7 +8,7 @@ from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.formats.tf import check_author
-from albert_tf.weights.source import Source
+from albert_tf.weights.names import Source
 
 BACKBONE = "model.weights.h5"
 _TASK = "task.weights.h5"

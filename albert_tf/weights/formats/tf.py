@@ -15,7 +15,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import names
-from albert_tf.weights.source import Source
+from albert_tf.weights.names import Source
 
 _TABLE, _TABLE_2 = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
 # The name of the tensor that holds the object graph.
