@@ -160,7 +160,7 @@ def test_impossible_values_are_refused(values, message):
     assert refusal(AlbertConfig, **{"vocab_size": 23, **values}) == message
 
 
-def test_an_unknown_key_is_refused_with_the_known_ones():
+def test_unknown_and_missing_keys_are_refused():
     values = {"vocab_size": 23, "hiden_size": 12}
     assert refusal(AlbertConfig.from_dict, values) == (
         "unknown configuration key 'hiden_size' with value 12; known: "
@@ -170,9 +170,6 @@ def test_an_unknown_key_is_refused_with_the_known_ones():
         "max_position_embeddings, num_attention_heads, num_hidden_groups, "
         "num_hidden_layers, parameter_sharing, recompute, type_vocab_size, vocab_size"
     )
-
-
-def test_a_missing_vocabulary_size_is_refused():
     message = refusal(AlbertConfig.from_dict, {"hidden_size": 12})
     assert message == "the configuration has no 'vocab_size'"
 
@@ -194,6 +191,9 @@ FILES = {
     "absent": (None, ": cannot be read: No such file or directory"),
     "broken": ('{"vocab_size": ', ":1: not JSON: Expecting value (column 16)"),
     "list": ("[23]", ": expected a JSON object, got [23]"),
+    "null": ("null", ": expected a JSON object, got null"),
+    "deep": ("[" * 9999, ":1: not JSON that can be read: nested too deeply"),
+    "latin": (b"\xff", ":1: not UTF-8 at byte 0 of the line"),
     "zero": ('{"vocab_size": 0}', ": vocab_size=0: expected an integer of at least 1"),
 }
 
@@ -202,7 +202,7 @@ FILES = {
 def test_unusable_files_are_refused_with_their_path(text, message, tmp_path):
     path = tmp_path / "albert_config.json"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert refusal(AlbertConfig.from_json_file, path) == f"{path}{message}"
 
 

@@ -125,15 +125,9 @@ def test_conditional_span_training(golden, released, arrays, assert_released_gra
         return {**outputs, **parts, "total_loss": sum(losses) / 2}
 
     ours = arrays(outputs_and_losses())
-    for key in (
-        "start_log_probs",
-        "end_log_probs",
-        "cls_logits",
-        "start_loss",
-        "end_loss",
-        "regression_loss",
-        "total_loss",
-    ):
+    names = ["start_log_probs", "end_log_probs", "cls_logits"]
+    names += ["start_loss", "end_loss", "regression_loss", "total_loss"]
+    for key in names:
         assert_near(ours[key], recorded[f"v2_train/out/{key}"])
     assert_released_gradients(
         model,
@@ -154,12 +148,8 @@ def test_conditional_span_labeler_predicts_as_released(golden, released, arrays)
     model = released(models.AlbertConditionalSpanLabeler, recorded, "v2_train/")
     inputs = inputs_of(recorded, "p_mask")
     ours = arrays(model(inputs))
-    for key in (
-        "start_log_probs",
-        "start_top_log_probs",
-        "end_top_log_probs",
-        "cls_logits",
-    ):
+    log_probs = ("start_log_probs", "start_top_log_probs", "end_top_log_probs")
+    for key in (*log_probs, "cls_logits"):
         assert_near(ours[key], recorded[f"v2_predict/out/{key}"])
     # Candidates of the last row are ties: the lower index wins, on PyTorch any does.
     rows = 3 if keras.backend.backend() == "torch" else 4

@@ -139,11 +139,7 @@ def loaded(folder, without_package):
 
 def part(results, prefix):
     start = f"{prefix}/"
-    return {
-        key.removeprefix(start): x
-        for key, x in results.items()
-        if key.startswith(start)
-    }
+    return {k.removeprefix(start): x for k, x in results.items() if k.startswith(start)}
 
 
 def largest(found, expected):

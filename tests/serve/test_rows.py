@@ -4,9 +4,9 @@ import gzip
 import io
 
 import pytest
+from helpers import refusal
 
 from albert_tf.data.files import OTHER_ENCODING
-from albert_tf.errors import InputError
 from albert_tf.serve import rows
 from albert_tf.serve.settings import PredictSettings
 
@@ -57,10 +57,8 @@ def test_files_as_others_write_them(tmp_path, name, text, encoding, ending):
 def test_the_encoding_is_named_and_blank_rows_of_json_are_counted(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\tb\nM\xfcll\tb\n")
-    with pytest.raises(InputError) as refused:
-        read(path)
     message = f"{path}:2: not UTF-8 at byte 1 of the line{OTHER_ENCODING}"
-    assert str(refused.value) == message
+    assert refusal(read, path) == message
     path = tmp_path / "a.json"
     path.write_text('\n"one"\n\n"two"\n')
     found = read(path, {"text": False})

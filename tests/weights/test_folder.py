@@ -229,15 +229,6 @@ def test_values_of_other_types_are_refused(folder, key, wrong, tokenizer_of):
 
 
 @pytest.mark.parametrize(
-    "contents", ["[]", "1", "null", '"x"', "{", "\xff", "[" * 9999]
-)
-def test_a_file_that_is_no_object_is_refused(folder, contents, tokenizer_of):
-    (folder / "task.json").write_bytes(contents.encode("latin-1"))
-    for read in (metadata.read_task, tokenizer_of):
-        assert refusal(read, folder).startswith(f"{folder}/task.json:")
-
-
-@pytest.mark.parametrize(
     ("kind", "values", "mistake"),
     [
         ("classification", ["labels"], "requires the key 'labels' for classification"),
