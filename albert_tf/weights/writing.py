@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +70,21 @@ def save(
     return writers[format](model, Path(path), **options)
 
 
-def _read_tensors(model, format: str) -> dict[str, np.ndarray]:
-    """Returns a model's weights in the layout of a format, by their names there."""
+def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
+    """Returns a model's weights, and slots, in the layout and by the names of a format.
+
+    An optimizer of another package is rejected.
+    """
     targets = names.expand(model, format)
+    if optimizer is not None:
+        names.build_optimizer(optimizer, model)
+        targets += names.expand_slots(optimizer, targets)
     nameless = {t.path: t.variable.shape for t in targets if t.name is None}
     if nameless:
         raise InputError(
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
             f"{names.format_shapes(nameless)}"
         )
-    return _read_targets(targets)
-
-
-def _read_targets(targets: Iterable[names.Target]) -> dict[str, np.ndarray]:
     return {str(target.name): target.to_format(target.value()) for target in targets}
 
 
@@ -102,12 +104,9 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
 
     is_prefix = re.match(r"(.*\.)?ckpt", path.name) and not path.is_dir()
     prefix = path if is_prefix else path / BEST
-    tensors = _read_tensors(model, "tf1")
+    tensors = _read_tensors(model, "tf1", optimizer)
     tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
     if optimizer is not None:
-        names.build_optimizer(optimizer, model)
-        slots = names.expand_slots(optimizer, names.expand(model, "tf1"))
-        tensors |= _read_targets(slots)
         step = keras.ops.convert_to_numpy(optimizer.iterations)
         tensors[names.STEP] = np.asarray(step, np.int64)
     with wrap_write(path), atomic_folder(prefix.parent) as new:
