@@ -552,19 +552,6 @@ def test_an_incomplete_kerashub_configuration_is_named(config, tmp_path):
     assert re.match(f"{path}: .*; expected an AlbertBackbone with the keys v", message)
 
 
-def test_weights_of_kamalkraj_are_named(tmp_path):
-    name = "albert_model/word_embeddings/embeddings:0"
-    with h5py.File(tmp_path / "tf2_model.h5", "w") as file:
-        file[f"albert_model/{name}"] = np.zeros((3, 2), "f")
-    variable = tf.Variable(np.zeros((3, 2), "f"), name=name.removesuffix(":0"))
-    prefix = tf.train.Checkpoint(model=variable).save(str(tmp_path / "ctl_step.ckpt"))
-    for path in (tmp_path / "tf2_model.h5", prefix):
-        assert refusal(weights.open_source, path) == (
-            f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
-            f"expected the TF-Hub module or checkpoint that they were made from"
-        )
-
-
 # --- the other programs ---
 
 

@@ -7,7 +7,6 @@ from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.weights.formats.tf import check_author
 from albert_tf.weights.names import Source
 
 BACKBONE = "model.weights.h5"
@@ -48,7 +47,6 @@ def open(path: Path) -> Source:
         for file, prefix in ((path, ""), (path.with_name(_TASK), "task/")):
             if file.exists():
                 h5py.File(file, "r").visititems(functools.partial(collect, prefix))
-    check_author(path, tensors)  # rejects the .h5 files of ALBERT-TF2.0
     if "layers/reversible_embedding/vars/0" not in tensors:
         raise InputError(
             f"{path}: not the weights of a KerasHub ALBERT backbone; to read a file of "

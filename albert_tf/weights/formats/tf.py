@@ -8,10 +8,8 @@ paths. Its object graph has the names of the variables.
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 from albert_tf import errors
-from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import names
@@ -66,7 +64,6 @@ def open(path: Path) -> Source:
     if _GRAPH in shapes:
         with errors.wrap_read(prefix, "a checkpoint with a readable object graph"):
             kind, options, keys = _read_graph(read_key(_GRAPH))
-        check_author(prefix, keys)
         format = "keras" if kind else "model_garden"
     else:
         format, kind, options = "tf1", "", {}
@@ -80,15 +77,6 @@ def open(path: Path) -> Source:
         build_model if kind else None,
         adapt,
     )
-
-
-def check_author(path: Any, variables: Any) -> None:
-    """Checks that no variable has a name of kamalkraj's ALBERT-TF2.0."""
-    if any("albert_model/" in name for name in variables):
-        raise InputError(
-            f"{path}: weights of kamalkraj's ALBERT-TF2.0, a layout that is not read; "
-            f"expected the TF-Hub module or checkpoint that they were made from"
-        )
 
 
 def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
