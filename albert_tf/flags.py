@@ -12,6 +12,7 @@ import inspect
 import io
 import json
 import math
+import operator
 import os
 import re
 import sys
@@ -41,6 +42,11 @@ _TYPES = {
     "comma separated list of strings": ("TEXT,...", "texts between commas"),
 }
 _COLUMNS = 80
+# The bounds of a number, see `field`.
+_BOUNDS: Mapping[str, Callable] = {
+    **{"at_least": operator.ge, "above": operator.gt},
+    **{"at_most": operator.le, "below": operator.lt},
+}
 # The flags of every command, for --help.
 _COMMON = {
     "--config=FILE": "JSON file to read flags from, such as a run's run.json. The "
@@ -56,18 +62,7 @@ _RECIPES = Path(__file__).parent / "recipes"
 _S = TypeVar("_S")
 
 
-def field(
-    default: Any = dataclasses.MISSING,
-    *,
-    alias: str | None = None,
-    excludes: tuple[str, ...] | None = None,
-    requires: tuple[str, ...] | None = None,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    **others: Any,
-) -> Any:
+def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """Declares one setting of a settings class.
 
     The class describes the setting under `Args:` of its docstring, for --help. A
@@ -76,21 +71,17 @@ def field(
 
     Args:
         default: value when the flag is not given; without it the flag is required.
-        alias: a second spelling of the flag that sets the same value.
-        excludes: settings that cannot be combined with this one. If this setting is on
-            the command line, their values in a flagfile are dropped.
-        requires: settings of which at least one must be given with this one.
-        at_least: lowest value. A number with a bound must be finite; None is allowed.
-        above: exclusive lower bound.
-        at_most: highest value.
-        below: exclusive upper bound.
-        **others: further metadata of the field. `may_be_empty`, for a list, allows the
-            flag without a value.
+        **metadata: other properties, by name.
+
+            - `alias`: a second spelling of the flag that sets the same value.
+            - `excludes`: settings that cannot be combined with this one. If this
+              setting is on the command line, their values in a flagfile are dropped.
+            - `requires`: settings of which at least one must be given with this one.
+            - `at_least`, `above`, `at_most`, `below`: bounds of a number, which must be
+              finite, or None.
+            - `may_be_empty`: whether the flag of a list can be given without a value.
     """
-    bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
-    options = {"alias": alias, "excludes": excludes, "requires": requires} | bounds
-    metadata = {key: value for key, value in options.items() if value is not None}
-    return dataclasses.field(default=default, metadata={"help": ""} | metadata | others)
+    return dataclasses.field(default=default, metadata={"help": "", **metadata})
 
 
 class Settings:
@@ -126,7 +117,7 @@ class Settings:
         items = fields(type(self))
         for item in items:
             value = getattr(self, item.name)
-            if expected := _missed_range(value, **item.metadata):
+            if expected := _missed_range(value, item.metadata):
                 raise InputError(f"--{item.name}={value}: must be {expected}")
         values = {item.name: self._as_flag(item) for item in items}
         for item in items:
@@ -154,24 +145,16 @@ def _read_args(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _missed_range(
-    value: Any, *, at_least=None, above=None, at_most=None, below=None, **others: Any
-) -> str:
+def _missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
     """Returns the allowed range if a value is outside it or not finite; else ""."""
-    low = at_least if above is None else above
-    high = at_most if below is None else below
-    if value is None or (low is None and high is None):
+    bounds = {name: metadata[name] for name in _BOUNDS if name in metadata}
+    if value is None or not bounds:
         return ""
-    is_high_enough = low is None or value > low or value == at_least
-    is_low_enough = high is None or value < high or value == at_most
-    if math.isfinite(value) and is_high_enough and is_low_enough:
+    is_finite = math.isfinite(value)
+    if is_finite and all(_BOUNDS[name](value, bounds[name]) for name in bounds):
         return ""
-    if low is not None and high is not None:
-        opening, closing = "[" if above is None else "(", "]" if below is None else ")"
-        return f"a number in {opening}{low}, {high}{closing}"
-    if low is not None:
-        return f"at least {low}" if above is None else f"a number above {low}"
-    return f"at most {high}" if below is None else f"a number below {high}"
+    texts = [f"{name.replace('_', ' ')} {limit}" for name, limit in bounds.items()]
+    return " and ".join(texts if is_finite else ["finite", *texts])
 
 
 def fields(settings: Any) -> list[dataclasses.Field]:
@@ -450,14 +433,11 @@ def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
 
     The fields come from `settings`, which may redefine fields of a base class.
     """
-    by_name = {item.name: item for item in fields(settings)}
-    groups = [c for c in settings.__mro__ if dataclasses.is_dataclass(c)]
-    for group in groups:
-        above = {
-            i.name for base in group.__mro__[1:] if base in groups for i in fields(base)
-        }
-        own = [by_name[item.name] for item in fields(group) if item.name not in above]
-        if own:
+    annotations = [(c, vars(c).get("__annotations__", ())) for c in settings.__mro__]
+    # The last class in the order of bases has introduced the field.
+    home = {name: group for group, names in annotations for name in names}
+    for group in settings.__mro__:
+        if own := [item for item in fields(settings) if home[item.name] is group]:
             yield group, own
 
 

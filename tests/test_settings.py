@@ -78,12 +78,12 @@ TWICE = (
 REFUSED = {
     (Ranges, ()): [
         ({"count": 0}, "--count=0: must be at least 1"),
-        ({"share": 0.0}, "--share=0.0: must be a number in (0, 1]"),
-        ({"share": NAN}, "--share=nan: must be a number in (0, 1]"),
-        ({"rate": 0}, "--rate=0: must be a number above 0"),
-        ({"rate": INF}, "--rate=inf: must be a number above 0"),
+        ({"share": 0.0}, "--share=0.0: must be above 0 and at most 1"),
+        ({"share": NAN}, "--share=nan: must be finite and above 0 and at most 1"),
+        ({"rate": 0}, "--rate=0: must be above 0"),
+        ({"rate": INF}, "--rate=inf: must be finite and above 0"),
         ({"bounded": 8}, "--bounded=8: must be at most 7"),
-        ({"small": 1.0}, "--small=1.0: must be a number below 1"),
+        ({"small": 1.0}, "--small=1.0: must be below 1"),
         ({"count": 3, "rate": 2.0}, "--count=3 and --rate=2.0: give one of them"),
         ({"on": True, "off": True}, "--off and --on: give one of them"),
         ({"share": 0.25}, "--share=0.25: requires --on or --off"),
@@ -91,7 +91,7 @@ REFUSED = {
     ],
     (Narrower, ()): [
         ({"count": 0}, "--count=0: must be at least 1"),
-        ({"rate": 1.0}, "--rate=1.0: must be a number in (0, 1)"),
+        ({"rate": 1.0}, "--rate=1.0: must be above 0 and below 1"),
         ({"count": 3, "rate": 0.2}, "--count=3 and --rate=0.2: give one of them"),
     ],
     (TrainingSettings, (("output_dir", "run"),)): [
