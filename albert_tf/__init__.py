@@ -53,8 +53,7 @@ _CLASSES = {
     "estimators.pretrained": ("Embedder", "FillMask", "Scorer", "SentenceOrder"),
     "estimators.pretraining": ("Pretrainer",),
     "estimators.questions": ("MultipleChoice", "QuestionAnswerer"),
-    "estimators.texts": ("TextClassifier", "TextRegressor"),
-    "estimators.words": ("TokenClassifier",),
+    "estimators.texts": ("TextClassifier", "TextRegressor", "TokenClassifier"),
     "model.config": ("AlbertConfig",),
     "model.models": (
         "AlbertClassifier",

@@ -5,9 +5,8 @@ In reading order:
     rows        tables in any form (DataFrame, dicts, tf.data, arrays) to rows and files
     notebooks   a table and curves of fit while it trains
     base        from_pretrained, fit, predict, evaluate, save, export
-    texts       TextClassifier, TextRegressor
+    texts       TextClassifier, TextRegressor, TokenClassifier
     questions   QuestionAnswerer, MultipleChoice
-    words       TokenClassifier
     pretraining Pretrainer
     pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 

@@ -2,7 +2,6 @@
 
 import abc
 import contextlib
-import dataclasses
 import difflib
 import functools
 import inspect
@@ -126,11 +125,10 @@ class Model(BaseEstimator, abc.ABC):
         """
         for name in given:
             if name not in names:
-                matches = difflib.get_close_matches(name, names, 1)
-                hint = f"expected one of {', '.join(names)}"
+                expected = difflib.get_close_matches(name, names, 1) or names
                 raise InputError(
-                    f"{type(self).__name__}: no {what} {name!r}; "
-                    f"{f'did you mean {matches[0]}?' if matches else hint}"
+                    f"{type(self).__name__}: no {what} {name!r}; expected "
+                    f"{' or '.join(expected)}"
                 )
 
     def _load_predictor(
@@ -139,9 +137,7 @@ class Model(BaseEstimator, abc.ABC):
         """Opens a model for raw text, and caches it by its path and options."""
         option_names = [field.name for field in flags.fields(AnswerSettings)]
         self._check_names(options, option_names, "option")
-        file_names = [field.name for field in flags.fields(ModelFileSettings)]
-        file_values = {name: self._settings.get(name) for name in file_names}
-        key = (str(path), repr(sorted(options.items())))
+        key = repr((path, sorted(options.items())))
         if key not in self._predictors:
             with _preserve_global_state(policy="float32"):
                 has_one_model = isinstance(path, str | Path)
@@ -149,7 +145,7 @@ class Model(BaseEstimator, abc.ABC):
                 self._predictors[key] = load(
                     path,
                     _build_settings(AnswerSettings, options),
-                    files=_build_settings(ModelFileSettings, file_values),
+                    files=_build_settings(ModelFileSettings, self._settings),
                 )
         return self._predictors[key]
 
@@ -192,25 +188,19 @@ def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
     Raises:
         InputError: a value has another type than its field.
     """
-    annotations, converted = typing.get_type_hints(settings_class), {}
-    for field in dataclasses.fields(settings_class):
-        if field.name not in values:
+    converted = {}
+    for name, hint in typing.get_type_hints(settings_class).items():
+        if name not in values:
             continue
-        value = rows.to_json_value(values[field.name])
+        value = rows.to_json_value(values[name])
         # In the form of flags, a dict is a list of key=value, and one text is a list.
         if isinstance(value, dict):
             value = [f"{key}={item}" for key, item in value.items()]
-        elif (
-            isinstance(value, str)
-            and typing.get_origin(annotations[field.name]) is tuple
-        ):
+        elif isinstance(value, str) and typing.get_origin(hint) is tuple:
             value = [value]
-        if value is not None and not matches_type(value, annotations[field.name]):
-            raise InputError(
-                f"{field.name}={errors.quote(value)}: must be "
-                f"{type_name(annotations[field.name])}"
-            )
-        converted[field.name] = tuple(value) if isinstance(value, list) else value
+        if value is not None and not matches_type(value, hint):
+            raise InputError(f"{name}={errors.quote(value)}: must be {type_name(hint)}")
+        converted[name] = tuple(value) if isinstance(value, list) else value
     return settings_class(**converted)
 
 
@@ -354,8 +344,6 @@ class FineTuned(Trained):
     columns: ClassVar[tuple[str, ...]]
     # The flags for the files of train, dev and test.
     files: ClassVar[Mapping[str, str]] = FILES
-    # The suffix of the files to which rows are written.
-    suffix: ClassVar[str] = ".jsonl"
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
     # The folders of the models of an ensemble; empty for one model.
@@ -646,7 +634,7 @@ class FineTuned(Trained):
         except InputError as mistake:
             # The message names the file of `_write_rows`; the user only knows the row.
             folder = re.escape(given["output_dir"])
-            pattern = rf"{folder}.(train|dev)_rows\{self.suffix}"
+            pattern = rf"{folder}.(train|dev)_rows\.jsonl"
             text = re.sub(rf"{pattern}:(\d+)", r"\1, row \2", str(mistake))
             mistake.args = (re.sub(pattern, r"\1", text),)
             raise
@@ -679,7 +667,7 @@ class FineTuned(Trained):
         Raises:
             InputError: the file cannot be written, or the folder's run has other rows.
         """
-        path = folder / f"{split}_rows{self.suffix}"
+        path = folder / f"{split}_rows.jsonl"
         content = self._format_rows(table, split).encode("utf-8", "surrogatepass")
         has_begun = split == "train" and path.is_file() and checkpoints.steps(folder)
         if has_begun and path.read_bytes() != content:
@@ -701,7 +689,7 @@ class FineTuned(Trained):
         """Returns the rows of a file or table in the form that `Predictor` takes."""
         if rows.is_file(data):
             return self._to_rows(self._read_examples(data))
-        return self._read(data)
+        return self._read([data] if isinstance(data, str) else data)
 
     @abc.abstractmethod
     def _to_rows(self, examples: Any) -> list[dict[str, Any]]:

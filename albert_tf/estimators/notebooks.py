@@ -4,10 +4,8 @@ import base64
 import io
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from albert_tf import errors
 from albert_tf.train import curves
@@ -15,8 +13,6 @@ from albert_tf.train import curves
 _MAX_ROWS = 20
 # Minimum seconds between two pictures; the training stops while one is drawn.
 _DRAW_INTERVAL = 10.0
-# The table does not show these metrics of an evaluation.
-_HIDDEN_METRICS = ("time", "eval_loss")
 
 
 def is_running() -> bool:
@@ -65,7 +61,7 @@ class Progress(io.TextIOBase):
             path = max(files, key=lambda file: file.stat().st_mtime)
             picture = io.BytesIO()
             curves.draw(path, picture)
-            table = progress_table(list(curves.entries(path)))
+            table = progress_table(curves.read(path))
             source = base64.b64encode(picture.getvalue()).decode()
             image = f'<img alt="curves" src="data:image/png;base64,{source}">'
             self._handle.update(
@@ -74,27 +70,23 @@ class Progress(io.TextIOBase):
             self._last_draw_time = time.monotonic()
 
 
-def progress_table(entries: Sequence[Mapping[str, Any]]) -> str:
+def progress_table(metrics: curves.Curves) -> str:
     """Returns an HTML table with a row for each evaluation.
 
     Without evaluations, it has a row for each line of training metrics.
 
     Args:
-        entries: entries of `metrics.jsonl`, see `curves.entries`.
+        metrics: the result of `curves.read`.
     """
     import pandas
 
-    rows: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
-    loss = None
-    for entry in entries:
-        kind, metrics = entry["kind"], {}
-        if kind == "train":
-            loss = entry.get("loss")
-        else:
-            floats = (name for name, value in entry.items() if isinstance(value, float))
-            names = [name for name in floats if name not in _HIDDEN_METRICS]
-            metrics = {name: entry[name] for name in names}
-        row = {"step": entry["step"], "training loss": loss, **metrics}
-        rows.setdefault(kind, []).append(row)
-    table = pandas.DataFrame(rows["eval"] or rows["train"]).tail(_MAX_ROWS)
+    # "eval_loss" is the same as "loss".
+    table = pandas.DataFrame(metrics.get("eval", {})).drop(
+        columns="eval_loss", errors="ignore"
+    )
+    loss = pandas.Series(metrics["train"]["loss"], dtype=float)
+    if len(table):
+        loss = loss.reindex(table.index, method="ffill")
+    table.insert(0, "training loss", loss)
+    table = table.tail(_MAX_ROWS).reset_index(names="step")
     return table.to_html(index=False, na_rep="", float_format="{:.4g}".format)

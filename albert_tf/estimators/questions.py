@@ -1,12 +1,10 @@
 """Estimators for questions: answers from a passage, and multiple choice."""
 
-import json
 import types
 from typing import Any
 
 import numpy as np
 
-from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.race.task import MultipleChoice as MultipleChoiceTask
 from albert_tf.tasks.settings.race import RaceRunSettings
@@ -28,7 +26,6 @@ class QuestionAnswerer(FineTuned):
     run_settings = SquadRunSettings
     columns = ("question", "context", "answers")
     lists = ("answers",)
-    suffix = ".json"
     files = types.MappingProxyType(
         {"train": "train_file", "dev": "predict_file", "test": "predict_file"}
     )
@@ -54,7 +51,11 @@ class QuestionAnswerer(FineTuned):
         ]
 
     def _format_rows(self, table, split):
-        return json.dumps(_as_squad(table, split), ensure_ascii=False)
+        questions = []
+        for number, row in enumerate(table, 1):
+            answers = reading.parse_answers(row["answers"], f"{split}, row {number}")
+            questions.append({**row, "id": number, "is_impossible": not answers})
+        return super()._format_rows(questions, split)
 
 
 class MultipleChoice(FineTuned):
@@ -87,18 +88,3 @@ class MultipleChoice(FineTuned):
             {"article": q.article, "question": q.text, "options": [*q.options]}
             for q in examples
         ]
-
-
-def _as_squad(table: list[rows.Row], name: str) -> dict[str, Any]:
-    """Returns rows as the JSON value of a file in the second form of `reading`.
-
-    Raises:
-        InputError: `answers` is not in one of the formats of `QuestionAnswerer`.
-    """
-    records = []
-    for number, row in enumerate(table, 1):
-        pairs = reading.parse_answers(row["answers"], f"{name}, row {number}")
-        answers = [{"text": text, "answer_start": start} for text, start in pairs]
-        fields = {"id": str(number), "answers": answers, "is_impossible": not answers}
-        records.append({**row, **fields})
-    return {"data": records}

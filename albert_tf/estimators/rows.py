@@ -4,13 +4,16 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from albert_tf import errors
 from albert_tf.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
 
 Row = dict[str, Any]
 
@@ -38,7 +41,7 @@ def read(
     alternatives: Sequence[Sequence[str]] = (),
     labels: Any = None,
 ) -> list[Row]:
-    """Returns the rows of a table.
+    """Returns the rows of a table, with JSON's types.
 
     Args:
         data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
@@ -48,9 +51,10 @@ def read(
             from 0 are taken in their order.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
-        alternatives: other lists of columns; if the first row lacks `columns`, the
-            first list whose columns it has is read.
-        labels: the values of the last column, if the data lacks it.
+        alternatives: other lists of columns; if the table lacks `columns`, the first
+            list whose columns it has is read.
+        labels: the values of the last column, if the data lacks it; a table with
+            several columns gives a list for each row.
 
     Raises:
         InputError: the data is in no such form, or a row lacks a value.
@@ -60,44 +64,30 @@ def read(
             f"{name}: {errors.quote(data)}; expected a table: a DataFrame, a list of "
             f"rows, or a tf.data.Dataset; or the path of a file"
         )
+    choices = [columns, *alternatives]
     if labels is not None:
-        *columns, label = columns
-        lists = [column for column in lists if column != label]
-        alternatives = [names[:-1] for names in alternatives]
-    choices: Sequence[Sequence[str]] = (columns, *alternatives)
-    rows = []
-    for number, item in enumerate(_iter_rows(data, columns, name, lists), 1):
-        row = _convert_row(item, choices, f"{name}, row {number}", lists)
-        choices = [tuple(row)]  # the first row decides for all rows
-        rows.append(row)
-    if not rows:
+        choices = [names[:-1] for names in choices]
+    with errors.wrap_read(name, "a table"):
+        table = _to_frame(data, choices[0], lists)
+    if not len(table):
         raise InputError(f"{name}: no row; expected one or more")
-    return rows if labels is None else add_column(rows, label, labels, name)
-
-
-def add_column(rows: Sequence[Row], column: str, values: Any, name: str) -> list[Row]:
-    """Returns rows with one more column.
-
-    Args:
-        rows: the result of `read`.
-        column: the name of the new column.
-        values: a list, an array or a table. A table with several columns gives a list
-            for each row.
-        name: the name of the data, for messages.
-
-    Raises:
-        InputError: there are not as many values as rows.
-    """
-    if len(getattr(values, "shape", ())) == 2:
-        table = [_to_cells(row) for row in _iter_rows(values, (), name, ())]
-        values = [row[0] if len(row) == 1 else row for row in table]
-    values = [to_json_value(value) for value in values]
-    if len(values) != len(rows):
-        raise InputError(
-            f"{name}: {len(rows):,} rows and {len(values):,} of {column}; expected as "
-            f"many of each"
-        )
-    return [{**row, column: value} for row, value in zip(rows, values, strict=True)]
+    table = _select(table, choices, name)
+    if labels is not None:
+        with errors.wrap_read(name, "a label for each row"):
+            table[columns[-1]] = _to_series(labels, table.index)
+    rows = []
+    for number, cells in enumerate(
+        table.where(table.notna(), None).to_dict("records"), 1
+    ):
+        with errors.wrap_read(f"{name}, row {number}", "texts in UTF-8"):
+            row = to_json_value(cells)
+        for column, value in row.items():
+            if value is None and column not in lists:
+                raise InputError(
+                    f"{name}, row {number}: {column!r} is missing (None or NaN)"
+                )
+        rows.append(row)
+    return rows
 
 
 def to_json_lines(rows: Iterable[Row], name: str) -> str:
@@ -112,36 +102,42 @@ def to_json_lines(rows: Iterable[Row], name: str) -> str:
     """
     lines = []
     for number, row in enumerate(rows, 1):
-        try:
+        with errors.wrap_read(f"{name}, row {number}", "texts, numbers or lists"):
             lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name}, row {number}: {error}") from None
     return "".join(lines)
 
 
-def _iter_rows(
-    data: Any, columns: Sequence[str], name: str, lists: Sequence[str]
-) -> Iterable[Any]:
-    """Returns the rows of a table as they are; rows with column names are dicts."""
-    if hasattr(data, "to_dicts"):  # polars
-        return data.to_dicts()
-    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
-        return data.to_dict("records")
-    if hasattr(data, "element_spec"):  # tf.data
-        return _iter_dataset(data, columns, lists)
-    if not isinstance(data, Mapping):
-        return data
-    # A dict with a text or a single value is one row; other dicts have columns.
-    is_cell = (isinstance(v, str) or not isinstance(v, Iterable) for v in data.values())
-    if any(is_cell):
-        return [data]
-    import pandas  # takes a second, and few tables are dicts of columns
+def _to_frame(
+    data: Any, columns: Sequence[str] = (), lists: Sequence[str] = ()
+) -> "pandas.DataFrame":
+    """Returns a table as a DataFrame of objects, all columns of it."""
+    import pandas  # takes a second
 
-    try:
-        table = pandas.DataFrame({key: [*cells] for key, cells in data.items()})
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
-    return table.to_dict("records")
+    if hasattr(data, "to_dicts"):  # polars
+        data = data.to_dicts()
+    elif hasattr(data, "element_spec"):  # tf.data
+        data = _iter_dataset(data, columns, lists)
+    if isinstance(data, Mapping):
+        # A dict with a text or a single value is one row; other dicts have columns.
+        values = data.values()
+        is_row = any(isinstance(v, str) or not isinstance(v, Iterable) for v in values)
+        data = [data] if is_row else {key: [*cells] for key, cells in data.items()}
+    elif not isinstance(data, pandas.DataFrame):
+        # If the only column has lists, a list is its value and not a sequence of cells.
+        is_value = len(columns) == 1 and columns[0] in lists
+        data = [
+            [item] if is_value and isinstance(item, list) else item for item in data
+        ]
+    return pandas.DataFrame(data, dtype=object)
+
+
+def _to_series(labels: Any, index: Any) -> "pandas.Series":
+    """Returns labels as a column; a table with several columns as a column of lists."""
+    import pandas
+
+    if len(getattr(labels, "shape", ())) == 2:
+        labels = _to_frame(labels).squeeze("columns").to_numpy().tolist()
+    return pandas.Series([*labels], index, dtype=object)
 
 
 def _iter_dataset(
@@ -157,57 +153,22 @@ def _iter_dataset(
     return (data.unbatch() if is_batched else data).as_numpy_iterator()
 
 
-def _to_cells(row: Any) -> Any:
-    """Returns the cells of a row; a single value is one cell."""
-    if isinstance(row, Mapping):
-        return list(row.values())
-    return row if isinstance(row, (tuple, list, np.ndarray)) else (row,)
-
-
-def _convert_row(
-    item: Any, choices: Sequence[Sequence[str]], location: str, lists: Sequence[str]
-) -> Row:
-    """Returns the row of an item of `_iter_rows`.
-
-    Args:
-        item: a dict, a sequence of cells or a single value.
-        choices: lists of columns; the first one that fits the item is used.
-        location: the location of the item, for messages.
-        lists: the columns whose values are lists; these values may be missing.
-
-    Raises:
-        InputError: the item has no such columns, or a value is missing.
-    """
-    columns = choices[0]
-    # If the only column has lists, a list is its value and not a sequence of cells.
-    is_value = len(columns) == 1 and columns[0] in lists
-    is_value = is_value and not isinstance(item, (tuple, Mapping))
-    cells = (item,) if is_value else _to_cells(item)
-    cell_of = item if isinstance(item, Mapping) else dict(enumerate(cells))
-    row = {str(name): cell for name, cell in cell_of.items()}
-    chosen = next((names for names in choices if row.keys() >= {*names}), None)
+def _select(
+    table: "pandas.DataFrame", choices: Sequence[Sequence[str]], name: str
+) -> "pandas.DataFrame":
+    """Returns the columns of the first of `choices` that a table has."""
+    names = [str(column) for column in table.columns]
+    chosen = next((each for each in choices if {*each} <= {*names}), None)
     # Columns that are numbered from 0 have no names, so their order decides.
-    if chosen is None and [*row] == [str(n) for n in range(len(row))]:
-        chosen = next((names for names in choices if len(names) == len(row)), None)
-        if chosen is None:
-            raise InputError(
-                f"{location}: {errors.quote(item)}; expected {len(columns)} values "
-                f"({', '.join(columns)})"
-            )
-        row = dict(zip(chosen, row.values(), strict=True))
-    converted = {}
-    for column in chosen or columns:
-        if column not in row:
-            raise InputError(
-                f"{location}: no column {column!r}; its columns are {', '.join(row)}"
-            )
-        try:
-            converted[column] = to_json_value(row[column])
-        except UnicodeDecodeError:
-            raise InputError(f"{location}: {column!r} is not UTF-8") from None
-        if converted[column] is None and column not in lists:
-            raise InputError(f"{location}: {column!r} is missing (None or NaN)")
-    return converted
+    if chosen is None and names == [str(n) for n in range(len(names))]:
+        chosen = next((each for each in choices if len(each) == len(names)), None)
+        names = [*(chosen or names)]
+    if chosen is None:
+        raise InputError(
+            f"{name}: has the columns {', '.join(names)}; expected "
+            f"{', '.join(choices[0])}"
+        )
+    return table.set_axis(names, axis=1)[[*chosen]]
 
 
 def label_to_text(label: Any) -> str:
@@ -216,7 +177,7 @@ def label_to_text(label: Any) -> str:
 
 
 def to_json_value(value: Any) -> Any:
-    """Converts a value to JSON's types; missing values of pandas become None.
+    """Converts a value to JSON's types; NaN becomes None.
 
     Raises:
         UnicodeDecodeError: bytes are not UTF-8.
@@ -231,6 +192,4 @@ def to_json_value(value: Any) -> Any:
         return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_json_value(item) for item in value]
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return None if type(value).__name__ in ("NAType", "NaTType") else value
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,10 +1,11 @@
-"""Estimators that predict labels or numbers for texts and pairs of texts.
+"""Estimators that predict labels or numbers for texts, pairs of texts and words.
 
-Data is a table with texts and labels: the path of a .csv, .tsv or .jsonl file, a
-DataFrame, a list of dicts, a dict of columns, or a `tf.data.Dataset`. Or it is a list
-of texts or of pairs of texts, and a list of labels.
+Data for texts and pairs is a table with texts and labels: the path of a .csv, .tsv or
+.jsonl file, a DataFrame, a list of dicts, a dict of columns, or a `tf.data.Dataset`. Or
+it is a list of texts or of pairs of texts, and a list of labels.
 """
 
+import itertools
 import json
 import types
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from albert_tf.estimators import rows
 from albert_tf.estimators.base import FineTuned
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.weights.folder import ModelFolder
 
 _PAIR = ("text_a", "text_b")
@@ -67,7 +70,8 @@ class _Texts(FineTuned):
             if split == "train" and self.task_types[0] != "regression":
                 flags["labels_are_json"] = _are_json(label_lists, split)
             if is_multi_label:
-                table = rows.add_column(table, label, label_lists, split)
+                pairs = zip(table, label_lists, strict=True)
+                table = [{**row, label: labels} for row, labels in pairs]
             data = self._write_rows(table, split, folder)
         return {**flags, self.files[split]: str(data), "text_columns": text}
 
@@ -92,7 +96,6 @@ class _Texts(FineTuned):
         text = _columns({**self.extra_settings, **self._values}["text"])
         counts = (len(needed), len(fields))
         choices = [c for c in (text, needed, tuple(fields)) if len(c) in counts]
-        data = [data] if isinstance(data, str) else data
         table = rows.read(data, choices[0], name="texts", alternatives=choices[1:])
         return [dict(zip(fields, row.values(), strict=False)) for row in table]
 
@@ -174,6 +177,53 @@ class TextRegressor(RegressorMixin, _Texts):
         return np.array([answer["value"] for answer in self(texts, **options)])
 
 
+class TokenClassifier(FineTuned):
+    """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
+
+    Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
+    lists in the columns `tokens` and `tags`. `token_column` and `label_column` are
+    other names of columns, or numbers of a CoNLL file's columns. Tags of entities are
+    IOB2.
+    """
+
+    family = Tagging
+    run_settings = FineTuningSettings
+    columns = ("tokens", "tags")
+    lists = ("tokens", "tags")
+    saved_settings = types.MappingProxyType(
+        {name: name for name in ("token_column", "label_column")}
+    )
+
+    def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
+        """Returns the spans of each text.
+
+        Args:
+            texts: raw texts, of any length; or the path of a file, whose words are
+                joined by spaces.
+            **options: see `AnswerSettings`: `runtime`, `batch_size`.
+
+        Returns:
+            For each text a list of dicts with `type`, `text`, `begin`, `end`
+            (characters of the text) and `probability`.
+
+        Raises:
+            InputError: the model is not fine-tuned, or a row is not a text.
+        """
+        return [answer["spans"] for answer in self(texts, **options)]
+
+    def _columns(self, values):
+        names = (values.get("token_column"), values.get("label_column"))
+        # A setting replaces the class's own name of a column.
+        columns = [name or own for name, own in zip(names, self.columns, strict=True)]
+        return columns, columns
+
+    def _to_rows(self, examples):
+        return [{"text": " ".join(sentence.words)} for sentence in examples]
+
+    def _read(self, data):
+        return rows.read(data, ("text",), "texts")
+
+
 def _columns(text: Any) -> tuple[str, ...]:
     columns = [text] if isinstance(text, (str, int)) else [*text]
     if len(columns) not in (1, 2):
@@ -210,5 +260,4 @@ def _decode_multi_hot(
             f"{split}: each row has {len(label_lists[0])} labels, all of them 0 or 1; "
             f"expected lists of labels, or classes=[...] with a name for each"
         )
-    pairs = (zip(names, row, strict=True) for row in label_lists)
-    return [[name for name, is_on in row if is_on] for row in pairs]
+    return [[*itertools.compress(names, row)] for row in label_lists]

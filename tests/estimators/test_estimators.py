@@ -4,17 +4,18 @@ import inspect
 import json
 import pickle
 import random
-import re
 import shutil
 
 import keras
 import numpy as np
+import pandas
 import pytest
+from helpers import refusal
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 import albert_tf
-from albert_tf import AlbertPretrainer, InputError, weights
+from albert_tf import AlbertPretrainer, weights
 from albert_tf.serve import predict
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
@@ -108,31 +109,24 @@ def test_a_second_call_resumes(model):
     np.testing.assert_array_equal(again.predict_proba(TEXTS), probabilities)
 
 
-def test_other_rows_are_refused_in_the_folder_of_a_run(model, snapshot):
-    before = snapshot(model.folder_)
+def test_a_run_and_the_weights_of_others_stay_as_they_are(model, base, snapshot):
     again = albert_tf.TextClassifier(model.model, **LEARNS)
-    with pytest.raises(InputError, match=r"train_rows.jsonl: the run has other rows"):
-        again.fit(TEXTS[:8], STARS[:8], output_dir=model.folder_)
-    assert {p: c for p, c in snapshot(model.folder_).items() if p.name != ".lock"} == {
-        p: c for p, c in before.items() if p.name != ".lock"
-    }
-
-
-def test_weights_of_others_are_not_replaced(model, base, snapshot):
-    for folder in (base, model.folder_):
-        before = snapshot(folder)
-        with pytest.raises(InputError, match=r"has a run or other weights"):
-            model.save(folder)
-        assert snapshot(folder) == before
+    folder = model.folder_
+    before = snapshot(folder), snapshot(base)
+    message = refusal(again.fit, TEXTS[:8], STARS[:8], output_dir=folder)
+    assert message.startswith(f"{folder}/train_rows.jsonl: the run has other rows")
+    for each in (base, folder):
+        assert "has a run or other weights" in refusal(model.save, each)
+    (folder / ".lock").unlink(missing_ok=True)
+    assert (snapshot(folder), snapshot(base)) == before
 
 
 def test_what_is_saved_answers_alike(model, tmp_path):
     for _ in range(2):  # replaces what it wrote
         model.save(tmp_path / "saved")
-    with pytest.raises(InputError, match=r"TextRegressor expects a model for regres"):
-        albert_tf.TextRegressor.load(tmp_path / "saved")
-    [answer] = predict.load(tmp_path / "saved")(["the file 0"])
-    assert answer == model(["the file 0"])[0]
+    message = refusal(albert_tf.TextRegressor.load, tmp_path / "saved")
+    assert "TextRegressor expects a model for regression" in message
+    assert list(predict.load(tmp_path / "saved")(TEXTS[:1])) == model(TEXTS[:1])
 
 
 @pytest.mark.parametrize("format", ["hf", "keras"])
@@ -183,28 +177,22 @@ def test_labels_keep_their_types_and_their_order(
 HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
 
 
-@pytest.mark.parametrize("form", ["array", "table", "rows"])
+@pytest.mark.parametrize("form", [np.array, pandas.DataFrame])
 def test_rows_of_0_and_1_are_the_labels_of_their_columns(form, base, eagerly):
-    pandas = pytest.importorskip("pandas")
-    texts, names = TEXTS[:3], ["toxic", "insult", "9"]
-    data, more = (texts, np.array(HOT)), {"classes": names}
-    if form == "array":
-        names, more = [7, 5, 6], {"classes": [7, 5, 6]}
-    if form == "table":
-        data, more = (texts, pandas.DataFrame(HOT, columns=names)), {}
-    if form == "rows":
-        rows = zip(texts, HOT, strict=True)
-        data = [{"text": text, "label": hot} for text, hot in rows], None
+    names, data = [7, 5, 6], (TEXTS[:3], form(HOT))
+    more = {"classes": names}
+    if form is pandas.DataFrame:
+        names, more = ["toxic", "insult", "9"], {}
+        data[1].columns = names
     short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False, **more}
     model = albert_tf.TextClassifier(base, kind="multi_label")
-    model.fit(*data, validation=(texts, [names[:2], [], names[1:2]]), **short)
+    model.fit(*data, validation=(TEXTS[:3], [names[:2], [], names[1:2]]), **short)
     assert model.classes_.tolist() == names
-    assert model.predict(texts[:1], threshold=0.0).tolist() == [names]
+    assert model.predict(TEXTS[:1], threshold=0.0).tolist() == [names]
     assert model.evaluate(*data) == pytest.approx(model.metrics_, abs=1e-6)
 
 
 def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({0: TEXTS, 1: STARS})
     short = {**LEARNS, "epochs": 0.5, "verbose": False}
     model = albert_tf.TextClassifier(base)
@@ -215,16 +203,15 @@ def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
 
 
 def test_another_model_has_to_be_fitted(model, base):
-    with pytest.raises(InputError, match="none: no such file"):
-        albert_tf.TextClassifier.from_pretrained(base / "none")
+    missing = base / "none"
+    assert "none: no such" in refusal(albert_tf.TextClassifier.from_pretrained, missing)
     other = albert_tf.TextClassifier(base).set_params(model=model.folder_)
     np.testing.assert_array_equal(other.predict(TEXTS), STARS)
     copy = pickle.loads(pickle.dumps(model))
     copy.set_params(model=base)
     assert not copy.__sklearn_is_fitted__()
     assert not hasattr(copy, "metrics_")
-    with pytest.raises(InputError, match="not fine-tuned"):
-        copy.predict(TEXTS)
+    assert "not fine-tuned" in refusal(copy.predict, TEXTS)
 
 
 def test_settings_of_an_export_do_not_disturb_an_evaluation(model):
@@ -242,20 +229,15 @@ def test_a_text_that_is_no_file_is_a_text(model, tmp_path, monkeypatch):
     (tmp_path / "the file.csv").write_text('review\nthe name\nthe list\n"a, b"\n')
     assert model.predict("the file.csv").shape == (3,)
     assert model.predict_proba(tmp_path / "the file.csv").shape == (3, 2)
-    with pytest.raises(InputError, match=r"none\.csv"):
-        model.predict(tmp_path / "none.csv")
+    assert "none.csv" in refusal(model.predict, tmp_path / "none.csv")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [albert_tf.TextClassifier, albert_tf.QuestionAnswerer],
-    ids=lambda k: k.__name__,
-)
-def test_editors_see_the_settings_of_fit(kind):
-    shown = inspect.signature(kind.fit).parameters
-    assert set(kind.setting_names()) < set(shown)
-    assert shown["epochs"].default == 3.0 and shown["batch_size"].default == 32
-    assert "doc_stride" in shown or kind is albert_tf.TextClassifier
+def test_editors_see_the_settings_of_fit():
+    for kind in (albert_tf.TextClassifier, albert_tf.QuestionAnswerer):
+        shown = inspect.signature(kind.fit).parameters
+        assert set(kind.setting_names()) < set(shown)
+        assert shown["epochs"].default == 3.0 and shown["batch_size"].default == 32
+    assert "doc_stride" in shown
 
 
 def test_scikit_learn_clones_and_validates_it(base, monkeypatch):
@@ -286,8 +268,9 @@ def test_class_weights_and_the_best_labels(base, eagerly):
         weighted = albert_tf.TextClassifier(base, class_weights=given)
         weighted.fit(TEXTS, STARS, **short)
         assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
-    with pytest.raises(InputError, match=r"^--class_weights=6=2: must be balanced,"):
-        albert_tf.TextClassifier(base).fit(TEXTS, STARS, class_weights={6: 2}, **short)
+    fit = albert_tf.TextClassifier(base).fit
+    message = refusal(fit, TEXTS, STARS, class_weights={6: 2}, **short)
+    assert message.startswith("--class_weights=6=2: must be balanced,")
 
 
 CONTEXT = "the file is a list"
@@ -309,16 +292,13 @@ WORDS = [
     {"tokens": ["a"], "ner": ["O"]},
 ]
 WINDOWS = {"max_seq_length": 23, "doc_stride": 3, "max_query_length": 11}
+LENGTHS = {"max_seq_length": 17, "max_qa_length": 7}
 PIPELINES = {
     "labels": (albert_tf.TextClassifier, {"text": "review", "label": "stars"}, TABLE),
     "several labels": (albert_tf.TextClassifier, {"kind": "multi_label"}, LISTS),
     "numbers": (albert_tf.TextRegressor, {"text": ("review", "more")}, NUMBERS),
     "questions": (albert_tf.QuestionAnswerer, WINDOWS, QUESTIONS),
-    "choices": (
-        albert_tf.MultipleChoice,
-        {"max_seq_length": 17, "max_qa_length": 7},
-        CHOICES,
-    ),
+    "choices": (albert_tf.MultipleChoice, LENGTHS, CHOICES),
     "words": (albert_tf.TokenClassifier, {"label_column": "ner"}, WORDS),
 }
 
@@ -338,7 +318,7 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     model.save(tmp_path / "saved")
     loaded = kind.load(tmp_path / "saved")
     assert loaded.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
-    file = tmp_path / f"rows{model.suffix}"
+    file = tmp_path / "rows.jsonl"
     file.write_text(model._format_rows(rows, "dev"))
     for data in (asked, file, str(file)):
         again = loaded.predict(data)
@@ -350,8 +330,7 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     ensemble = three.evaluate(rows)
     key = next(iter(model.metrics_.keys() & ensemble.keys()))
     assert ensemble[key] == pytest.approx(model.metrics_[key], abs=1e-6)
-    with pytest.raises(InputError, match="an ensemble has no weights of its own"):
-        three.save(tmp_path / "three")
+    assert "an ensemble has no weights of its own" in refusal(three.save, "three")
     if name == "labels":
         assert loaded.export(tmp_path / "served") == tmp_path / "served"
         assert (tmp_path / "served/saved_model.pb").is_file()
@@ -392,7 +371,7 @@ def test_pretrained_models_answer(base, tmp_path):
 DATA, SEVERAL = (TEXTS, STARS), {"kind": "multi_label"}
 REFUSED = [
     ({"epochs": "3"}, DATA, 'num_train_epochs="3": must be float | None'),
-    ({"epochs": -1}, DATA, "--num_train_epochs=-1: must be a number above"),
+    ({"epochs": -1}, DATA, "--num_train_epochs=-1: must be above 0"),
     ({"epochs": 1, "num_train_epochs": 1}, DATA,
      "epochs and num_train_epochs: give one of them"),
     ({"eval_every_steps": 3}, DATA, "=3: no data to evaluate on"),
@@ -400,11 +379,9 @@ REFUSED = [
      "TextClassifier: runs in one process; use the script where several"),
     ({}, ("t.csv", [1]), 'train: "t.csv"; expected a table: a DataFrame'),
     ({}, ([None, "a"], [1, 2]), "train, row 1: 'text' is missing (None or NaN)"),
-    ({}, ([b"a", b"\xff"], [1, 2]), "train, row 2: 'text' is not UTF-8"),
-    ({}, ([("a", "b", "c")] * 2, [1, 2]), '["a", "b", "c"]; expected 1 values (text)'),
     ({}, (["a", "b"], [1, {"c": 2}]),
      """train, row 2: {"c": 2} under 'label'; expec"""),
-    ({}, (["a", "b"], [1, None]), "train, row 2: null under 'label'"),
+    ({}, (["a", "b"], [1, None]), "train, row 2: 'label' is missing"),
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
     ({}, (TEXTS, ["a"] * 24), "train: 1 different labels"),
     ({}, (TEXTS[:3], HOT), "train, row 1: a list ['1', '1', '0']; expected one text"),
@@ -415,28 +392,34 @@ REFUSED = [
 
 @pytest.mark.parametrize(("settings", "given", "message"), REFUSED)
 def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        albert_tf.TextClassifier(base, **settings).fit(*given)
+    assert message in refusal(albert_tf.TextClassifier(base, **settings).fit, *given)
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "call", "message"),
+    ("kind", "settings", "message"),
     [
-        ("TextClassifier", {"epoch": 3}, None,
-         "TextClassifier: no setting 'epoch'; did you mean epochs?"),
-        ("TextClassifier", {"kind": "regression"}, None,
+        ("TextClassifier", {"epoch": 3},
+         "TextClassifier: no setting 'epoch'; expected epochs"),
+        ("TextClassifier", {"kind": "regression"},
          "TextClassifier: kind='regression'; expected classification or multi_label"),
-        ("TextClassifier", {}, ("predict", ["a"]),
+        ("TextClassifier", {},
          "not fine-tuned; TextClassifier expects a model for classification or "
          "multi_label, or fit() first"),
-        ("QuestionAnswerer", {}, ("fit", [{**ASKED, "answers": "c"}]),
-         'train, row 1: answers is "c"; expected dicts of text and answer_start'),
-        ("FillMask", {}, ("predict", None), "texts: null; expected a table"),
-        ("FillMask", {"model": None}, ("predict", "a [MASK]"),
+        ("FillMask", {}, "texts: null; expected a table"),
+        ("FillMask", {"model": None},
          "FillMask: no model; pass a folder or a name"),
     ],
 )  # fmt: skip
-def test_mistakes_are_refused(base, kind, settings, call, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        made = getattr(albert_tf, kind)(**{"model": base, **settings})
-        getattr(made, call[0])(call[1])
+def test_mistakes_are_refused(base, kind, settings, message):
+    def call():
+        getattr(albert_tf, kind)(**{"model": base, **settings}).predict(None)
+
+    assert message in refusal(call)
+
+
+def test_answers_of_another_form_are_refused(base):
+    fit = albert_tf.QuestionAnswerer(base).fit
+    assert refusal(fit, [{**ASKED, "answers": "c"}]) == (
+        'train, row 1: answers is "c"; expected dicts of text and answer_start, or one '
+        "with lists of them"
+    )

@@ -15,22 +15,21 @@ def cells(html):
 
 
 def test_a_table_of_training_has_a_line_for_each_evaluation():
-    train = [{"kind": "train", "step": s, "loss": 1.0 / s, "time": 3.5} for s in (1, 4)]
-    found = cells(notebooks.progress_table(train))
-    assert found == ["step", "training loss", "1", "1", "4", "0.25"]
-    evaluated = {"kind": "eval", "step": 4, "time": 3.5, "loss": 0.5, "<f1>": 0.75}
-    entries = [*train, evaluated, {"kind": "resume", "step": 4}]
-    assert cells(notebooks.progress_table(entries)) == [
-        *("step", "training loss", "loss", "&lt;f1&gt;", "4", "0.25", "0.5", "0.75")
+    metrics = {"train": {"loss": {1: 1.0, 4: 0.25}}}
+    expected = ["step", "training loss", "1", "1", "4", "0.25"]
+    assert cells(notebooks.progress_table(metrics)) == expected
+    evaluated = {"loss": {5: 0.5}, "eval_loss": {5: 0.5}, "<f1>": {5: 0.75}}
+    assert cells(notebooks.progress_table({**metrics, "eval": evaluated})) == [
+        *("step", "training loss", "loss", "&lt;f1&gt;", "5", "0.25", "0.5", "0.75")
     ]
-    assert "<td>" not in notebooks.progress_table([])
 
 
 @pytest.mark.usefixtures("draws")
 def test_progress_is_shown_in_place_and_other_lines_are_printed(
     tmp_path, monkeypatch, capsys
 ):
-    display = pytest.importorskip("IPython.display")
+    from IPython import display
+
     shown = []
     handle = types.SimpleNamespace(update=lambda html: shown.append(html.data))
     monkeypatch.setattr(display, "display", lambda *a, **k: handle)
@@ -52,7 +51,8 @@ def test_progress_is_shown_in_place_and_other_lines_are_printed(
 
 
 def test_only_a_kernel_is_a_notebook(monkeypatch):
-    IPython = pytest.importorskip("IPython")
+    import IPython
+
     assert not notebooks.is_running()
     for shell, expected in (({}, False), ({"kernel": 1}, True)):
         given = types.SimpleNamespace(**shell)
