@@ -11,7 +11,6 @@ In reading order:
     trackers     logging to Weights & Biases and MLflow
     run_file     run.json: the flags of a run; a resumed run reports changed flags
     curves       metrics.jsonl as numbers and as a picture
-    seeds        fine-tuning with one seed or with several seeds
-    finetune     the driver of all task families: data, training, predictions, export
+    finetune     the driver of all task families: data, seeds, predictions, export
     ensembles    evaluation and prediction with the mean of several models
 """

@@ -7,7 +7,6 @@ Tensors under `albert_tf/` hold the number of examples seen, the states of the d
 seeds and the loss scale.
 """
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from albert_tf import errors, weights
 from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
-from albert_tf.weights import checkpoints
+from albert_tf.weights import checkpoints, metadata
 from albert_tf.weights.checkpoints import BEST
 
 _EXAMPLES = "albert_tf/examples_seen"
@@ -149,8 +148,7 @@ class Checkpoints:
         with errors.wrap_write(best), files.atomic_folder(self._folder) as new:
             for suffix in _SUFFIXES:
                 shutil.copyfile(f"{self.prefix(step)}{suffix}", new / f"{BEST}{suffix}")
-            text = json.dumps(metrics, indent=2)
-            (new / f"{BEST}.json").write_text(f"{text}\n", "utf-8")
+            (new / f"{BEST}.json").write_bytes(metadata.to_json(metrics))
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:

@@ -9,7 +9,6 @@ checkpoints per task), SQuAD and RACE are ensembles (paper 4.9).
 import dataclasses
 import functools
 import gc
-import json
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -120,8 +119,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         if job.writes:
             if metrics:
                 report.add_results(job.folder, metrics)
-            text = json.dumps(table, indent=2)
-            base.write(job.folder / "ensemble.json", f"{text}\n")
+            base.write(job.folder / "ensemble.json", metadata.to_json(table))
         for row in (*rows, {"folder": "ensemble", **metrics}):
             if key in row:
                 job.log(f"{row['folder']:<40} {key} {row[key]:.4f}")

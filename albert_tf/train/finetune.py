@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-import re
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
@@ -15,19 +15,23 @@ from albert_tf import weights
 from albert_tf.data import cache
 from albert_tf.errors import InputError
 from albert_tf.serve import runtimes, saved_models
+from albert_tf.tasks import base
 from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
-from albert_tf.train import loop, report, seeds
+from albert_tf.train import devices, loop, report
 from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_chief, pad_multiple
+from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
+# The file with the metrics of several runs.
+_RUNS = "runs.json"
 # The key in `task.json` for the initial weights of a run without training.
 _INIT_KEY = "init_checkpoint"
 
@@ -87,7 +91,7 @@ def run(job: Job) -> dict[str, float]:
         Stopped: the run was stopped by a signal, see `loop.run`.
     """
     config, strategy, folder = job.config, job.strategy, job.folder
-    seeds.check(config, strategy)
+    _check_num_runs(config)
     run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
     with loop.lock_output_dir(config, strategy):
         if job.writes:
@@ -96,7 +100,7 @@ def run(job: Job) -> dict[str, float]:
         if config.do_train:
             run_file.check(job.log)
         task, splits = prepare_task(job)
-        outcome = seeds.run(task, config, strategy, job.stream, run_file)
+        outcome = train(job, task, run_file)
         # `best` has the best checkpoint's step and metrics, if there is an evaluation.
         trainer, best, results = outcome.trainer, outcome.best, {**outcome.metrics}
         if best:
@@ -121,6 +125,96 @@ def run(job: Job) -> dict[str, float]:
     if config.do_train:
         run_file.log_end(job.log)
     return {**(best or results)}
+
+
+def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> Outcome:
+    """Trains and evaluates once or with several seeds, then restores the best weights.
+
+    With --checkpoint=newest, the best run's model keeps its last weights instead. If
+    there are several runs, each has a folder in `output_dir`. The best checkpoint with
+    its metadata is copied to `output_dir`.
+
+    Args:
+        job: the run.
+        task: the task to train.
+        run_file: see `loop.run`.
+
+    Returns:
+        The outcome of the best run.
+
+    Raises:
+        InputError: see `loop.run`.
+    """
+    config, key = convert_epochs(task, job.config), task.key_metric
+    best: Any = None
+    best_number, all_metrics = 0, list[Mapping[str, float]]()
+    for number in range(1, config.num_runs + 1):
+        settings = config
+        if config.num_runs > 1:
+            folder = f"{config.output_dir}/run-{number}"
+            seed = config.seed + number - 1
+            settings = dataclasses.replace(config, seed=seed, output_dir=folder)
+            job.log(f"Run {number} of {config.num_runs}: {folder}")
+        outcome = loop.run(task, settings, job.strategy, job.stream, run_file)
+        all_metrics.append(outcome.best or outcome.metrics)
+        # Without an evaluation, the metrics lack the key metric.
+        scores = [metrics.get(key, 0.0) for metrics in all_metrics]
+        if best is None or scores[-1] > max(scores[:-1]):
+            best, best_number = outcome, number
+        del outcome  # only the best run's model stays in memory
+    if config.num_runs > 1:
+        mean, spread = statistics.fmean(scores), statistics.stdev(scores)
+        job.log(f"{key} of {len(scores)} runs:")
+        for number, score in enumerate(scores, 1):
+            job.log(f"  run {number}  {score:.4f}")
+        job.log(f"  mean {mean:.4f}, spread {spread:.4f}")
+        if job.writes:
+            metadata.copy(job.folder / f"run-{best_number}", job.folder)
+            summary: dict[str, Any] = {
+                "best": best_number,
+                "mean": mean,
+                "spread": spread,
+            }
+            summary["runs"] = all_metrics
+            base.write(job.folder / _RUNS, metadata.to_json(summary))
+    if config.checkpoint == "best":
+        devices.barrier(job.strategy)
+        best.checkpoints.restore_best()
+    return best
+
+
+def convert_epochs(
+    task: FineTuningTask, config: FineTuningSettings
+) -> FineTuningSettings:
+    """Returns the settings with epochs and warmup proportion converted to steps.
+
+    Flags that are not given get the defaults of the released code.
+    """
+    steps, warmup = config.num_train_steps, config.num_warmup_steps
+    epochs, proportion = config.num_train_epochs, config.warmup_proportion
+    if steps is None:
+        steps, epochs = config.released_steps, epochs or config.released_epochs
+    if warmup is None and proportion is None:
+        warmup = config.released_warmup
+        proportion = config.released_warmup_proportion
+    eval_steps, eval_epochs = config.eval_every_steps, config.eval_every_epochs
+    if task.training is not None:
+        steps_per_epoch = len(task.training) / config.train_batch_size
+        if epochs is not None:
+            steps = max(1, int(steps_per_epoch * epochs))
+        if eval_epochs is not None:
+            eval_steps = max(1, int(steps_per_epoch * eval_epochs))
+    if proportion is not None:
+        warmup = int(steps * proportion)
+    return dataclasses.replace(
+        config,
+        num_train_steps=steps,
+        num_warmup_steps=warmup,
+        eval_every_steps=eval_steps,
+        num_train_epochs=None,
+        warmup_proportion=None,
+        eval_every_epochs=None,
+    )
 
 
 def prepare_task(
@@ -213,6 +307,19 @@ def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
         job.log(f"Written: {folder}, the model for predict.py")
 
 
+def _check_num_runs(config: FineTuningSettings) -> None:
+    """Checks that `output_dir` has several runs only if --num_runs says so."""
+    folder = Path(config.output_dir)
+    holds_several = (folder / _RUNS).exists()
+    found = "several runs; pass --num_runs"
+    is_other = holds_several and config.do_train
+    if config.num_runs > 1:
+        found = "a single run; pass --num_runs=1"
+        is_other = not holds_several and any(folder.glob("model.ckpt-*.index"))
+    if is_other:
+        raise InputError(f"--output_dir={folder}: has {found} or use another folder")
+
+
 def _check_export(config: FineTuningSettings) -> None:
     """Checks before training that the model can be exported to the folder.
 
@@ -221,10 +328,11 @@ def _check_export(config: FineTuningSettings) -> None:
     """
     if not config.export_dir:
         return
-    run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
-    # The path of the export relative to the run's folder; "" if it is not inside.
-    path_in_run = str(export.relative_to(run)) if export.is_relative_to(run) else ""
-    if run.is_relative_to(export) or re.match(r"(run-\d+|summaries)(/|$)", path_in_run):
+    if (
+        Path(config.output_dir)
+        .resolve()
+        .is_relative_to(Path(config.export_dir).resolve())
+    ):
         raise InputError(
             f"--export_dir={config.export_dir}: the run writes its own files there "
             f"(--output_dir={config.output_dir}); use another folder"

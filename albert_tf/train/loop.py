@@ -58,10 +58,20 @@ def prepare(
     Call it before any other use of TensorFlow.
 
     Raises:
-        InputError: see `trackers.check` and `devices.create`.
+        InputError: the devices do not divide a batch, or see `trackers.check` and
+            `devices.create`.
     """
     trackers.check(config)
     strategy = devices.create(distribution)
+    replicas = strategy.num_replicas_in_sync
+    for name in ("train", "eval", "predict"):
+        size = getattr(config, f"{name}_batch_size", 0)
+        parts = config.gradient_accumulation_steps if name == "train" else 1
+        if getattr(config, f"do_{name}", False) and size % (replicas * parts):
+            raise InputError(
+                f"--{name}_batch_size={size}: must be a multiple of "
+                f"{replicas * parts} ({replicas} devices x {parts} microbatches)"
+            )
     keras.config.set_dtype_policy(_POLICIES.get(config.precision, "float32"))
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -108,7 +118,7 @@ def run(
     """
     with lock_output_dir(config, strategy):
         keras.utils.set_random_seed(config.seed)
-        _check(task, config, strategy)
+        _check(task, config)
         with strategy.scope():
             model = task.build_model()
             optimizer = build_optimizer(config)
@@ -312,21 +322,8 @@ def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
     return optimizer
 
 
-def _check(task, config: TrainingSettings, strategy) -> None:
-    """Checks that the settings fit the devices, the task and the folders."""
-    replicas = strategy.num_replicas_in_sync
-    divisor = replicas * config.gradient_accumulation_steps
-    if config.do_train and config.train_batch_size % divisor:
-        raise InputError(
-            f"--train_batch_size={config.train_batch_size}: must be a multiple of "
-            f"{divisor} ({replicas} devices x {config.gradient_accumulation_steps} "
-            f"microbatches)"
-        )
-    if task.evaluation is not None and config.eval_batch_size % replicas:
-        raise InputError(
-            f"--eval_batch_size={config.eval_batch_size}: must be a multiple of "
-            f"{replicas}, the number of devices"
-        )
+def _check(task, config: TrainingSettings) -> None:
+    """Checks that the settings fit the task and the folders."""
     for name in ("eval_every_steps", "early_stopping"):
         value = getattr(config, name)
         if config.do_train and value and task.evaluation is None:

@@ -21,7 +21,7 @@ from albert_tf import flags
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 from albert_tf.tasks import base
-from albert_tf.weights import checkpoints
+from albert_tf.weights import checkpoints, metadata
 
 NAME = "run.json"
 _LIBRARIES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
@@ -93,8 +93,7 @@ class RunFile:
             "vocabulary": task.vocabulary,
             "versions": versions,
         }
-        text = json.dumps(content, indent=2, ensure_ascii=False)
-        base.write(self.folder / NAME, f"{text}\n")
+        base.write(self.folder / NAME, metadata.to_json(content))
 
     def log_end(self, log: Callable[[str], None], options: str = "") -> None:
         """Logs the folder and a command that predicts with the model.
