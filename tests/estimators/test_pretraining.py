@@ -16,11 +16,13 @@ from albert_tf.train.settings import DistributionSettings
 
 STEPS = {"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 0.002}
 MORE = {"save_checkpoints_steps": 2}
+MASKING = {"dynamic_masking": True}
+BIAS = {"output_bias_from_data": True}
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, tiny):
-    """The files of a vocabulary's records and of a size."""
+    """The files of a vocabulary's records, without masks, and of a size."""
     folder = tmp_path_factory.mktemp("files")
     (folder / "text.txt").write_text(
         "\n".join(
@@ -33,6 +35,7 @@ def files(tmp_path_factory, tiny):
         output_file=(str(records),),
         spm_model_file=str(DATA / "spm_small.model"),
         max_seq_length=17,
+        masked_lm_prob=0.0,
         dupe_factor=3,
     )
     corpus.generate(config)
@@ -44,21 +47,24 @@ def files(tmp_path_factory, tiny):
 @pytest.fixture(scope="module")
 def trained(files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "python"
-    model = Pretrainer(files["size"], batch_size=5, **MORE)
+    model = Pretrainer(files["size"], batch_size=5, **MORE, **MASKING)
     data = {"validation": [files["records"]], "verbose": False}
-    return model.fit(files["records"], output_dir=folder, **data, **STEPS)
+    return model.fit(files["records"], output_dir=folder, **data, **STEPS, **BIAS)
 
 
-def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot):
+def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot, capsys):
     records, folder = (str(files["records"]),), tmp_path / "script"
     settings = PretrainingSettings(
         albert_config_file=str(files["size"]),
         input_file=records,
         eval_input_file=records,
+        **MASKING,
+        **BIAS,
     )
     flags = {"output_dir": str(folder), "do_eval": True, "train_batch_size": 5}
     run = TrainingSettings(**flags, **STEPS, **MORE)
     pretrain.main(settings, run, DistributionSettings())
+    assert "the output bias from " in capsys.readouterr().err
     ours, theirs = snapshot(trained.folder_), snapshot(folder)
     names = {path.name for path in theirs if path.name.startswith("model.ckpt-")}
     assert {"model.ckpt-4.index", "model.ckpt-best.index"} < names
@@ -74,14 +80,15 @@ def test_its_metrics_are_those_of_the_best_checkpoint(trained, files):
     [*_, last] = trained.history_
     assert last["kind"] == "eval" and last["step"] == 4
     assert trained.evaluate(files["records"]) == pytest.approx(best, abs=1e-6)
-    again = Pretrainer.from_pretrained(trained.folder_)
+    again = Pretrainer.from_pretrained(trained.folder_, **MASKING)
     assert again.evaluate([files["records"]]) == pytest.approx(best, abs=1e-6)
 
 
 def test_its_folder_is_a_model_of_the_other_classes(trained, files, tmp_path):
     [gaps] = albert_tf.FillMask(trained.folder_, top_k=3).predict("the [MASK] is")
     assert len(gaps[0]) == 3
-    more = Pretrainer.from_pretrained(trained.folder_, batch_size=5, **STEPS)
+    flags = {"batch_size": 5, **STEPS, **MASKING}
+    more = Pretrainer.from_pretrained(trained.folder_, **flags)
     more.fit(files["records"], output_dir=tmp_path / "more", verbose=False)
     loss = more.metrics_["loss"]
     fresh = next(line["loss"] for line in trained.history_ if line["kind"] == "train")

@@ -1,13 +1,13 @@
 """Means of several models, compared with the means of their files in NumPy."""
 
 import collections
+import functools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import refusal
 
-from albert_tf.errors import InputError
 from albert_tf.serve import predict
 from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks.classification import Classification
@@ -24,48 +24,55 @@ TRAIN = {"do_train": True, "do_eval": True, "num_train_steps": 2, "train_batch_s
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture
-def run(data, new_model, tmp_path, fine_tune):
-    """Fine-tunes on MRPC or SQuAD, and returns the folder and the log."""
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def run(data, new_model, root, fine_tune):
+    """Fine-tunes on MRPC, SQuAD or RACE, and returns the folder and the log."""
+    row = {"article": "a list", "question": "is", "answer": 1}
+    rows = [{**row, "options": [*options]} for options in ("ab", "abcd")]
+    (root / "race.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    content = json.loads((data / "squad_own.json").read_text())
+    for part in content["data"]:  # without the long passage
+        passages = part["paragraphs"]
+        part["paragraphs"] = [p for p in passages if len(p["context"]) < 400]
+    (root / "squad.json").write_text(json.dumps(content))
+    race = dict.fromkeys(("train_file", "eval_file"), str(root / "race.jsonl"))
+    squad = dict.fromkeys(("train_file", "predict_file"), str(root / "squad.json"))
+    squad |= {"predict_batch_size": 64, "eval_batch_size": 64}
+    mrpc = {"task_name": "mrpc", "data_dir": str(data / "glue_own")}
+    families = {
+        "mrpc": (Classification, ClassifierRunSettings, mrpc),
+        "race": (MultipleChoice, RaceRunSettings, race),
+        "squad": (QuestionAnswering, SquadRunSettings, squad),
+    }
 
     def call(name, task="mrpc", layers=1, **flags):
         model = ModelSettings()
         if flags.get("do_train"):
             model = new_model(max_position_embeddings=64, num_hidden_layers=layers)
-        flags |= {"output_dir": str(tmp_path / name)}
-        if task == "race":
-            row = {"article": "a list", "question": "is", "answer": 1}
-            rows = [{**row, "options": [*options]} for options in ("ab", "abcd")]
-            file = tmp_path / "race.jsonl"
-            file.write_text("\n".join(map(json.dumps, rows)))
-            flags |= {"train_file": str(file), "eval_file": str(file)}
-            family, settings = MultipleChoice, RaceRunSettings
-        elif task == "squad":
-            file = tmp_path / "squad.json"
-            content = json.loads((data / "squad_own.json").read_text())
-            for part in content["data"]:  # without the long passage
-                passages = part["paragraphs"]
-                part["paragraphs"] = [p for p in passages if len(p["context"]) < 400]
-            file.write_text(json.dumps(content))
-            flags |= {"train_file": str(file), "predict_file": str(file)}
-            family, settings = QuestionAnswering, SquadRunSettings
-        else:
-            flags |= {"task_name": task, "data_dir": str(data / "glue_own")}
-            family, settings = Classification, ClassifierRunSettings
-        log = fine_tune(family, settings, flags, model)
-        return tmp_path / name, log
+        family, settings, files = families[task]
+        flags = {**files, "output_dir": str(root / name), **flags}
+        return root / name, fine_tune(family, settings, flags, model)
 
     return call
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def members(run):
-    """Trains three models of different size and length."""
+    """Trains three models of different size and length, once for each task."""
 
+    @functools.cache
     def call(task, **flags):
+        folders = []
         for number in (1, 2, 3):
             own = {"max_seq_length": 30 + number, "layers": number, "seed": number}
-            run(f"m{number}", task, **own, **TRAIN, **flags, do_predict=True)
+            todo = {**TRAIN, **flags, "do_predict": True}
+            folders.append(run(f"{task}{number}", task, **own, **todo)[0])
+        return folders
 
     return call
 
@@ -75,33 +82,29 @@ def rows(folder):
     return np.array([line.split("\t") for line in lines], np.float32)
 
 
-def test_classes_have_the_mean_of_the_probabilities(run, members, tmp_path):
-    members("mrpc")
+def test_classes_have_the_mean_of_the_probabilities(run, members, root):
+    parts = members("mrpc")
     todo = {"do_eval": True, "do_predict": True}
-    folder, log = run("all", ensemble=(f"{tmp_path}/m?",), **todo)
-    each = [rows(tmp_path / f"m{number}") for number in (1, 2, 3)]
-    np.testing.assert_array_equal(rows(folder), np.mean(each, axis=0))
+    folder, log = run("mean", ensemble=(f"{root}/mrpc?",), **todo)
+    np.testing.assert_array_equal(rows(folder), np.mean([*map(rows, parts)], axis=0))
     table = json.loads((folder / "ensemble.json").read_text())
-    assert [m["folder"] for m in table["members"]] == [
-        f"{tmp_path}/m{number}" for number in (1, 2, 3)
-    ]
-    stored = (tmp_path / "m2" / "eval_results.txt").read_text()
+    assert [m["folder"] for m in table["members"]] == [*map(str, parts)]
+    stored = (parts[1] / "eval_results.txt").read_text()
     assert f"eval_accuracy = {table['members'][1]['eval_accuracy']}\n" in stored
     assert "ensemble" in log.splitlines()[-1]
 
 
-def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
-    run, members, tmp_path
-):
+def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(run, members):
     flags = {"version_2_with_negative": True, "doc_stride": 8, "max_query_length": 12}
     # More than the number of spans, so that no list is cut.
-    members("squad", **flags, null_score_diff_threshold=0.25, n_best_size=999)
-    parts = tuple(f"{tmp_path}/m{number}" for number in (1, 2, 3))
-    folder, _ = run("all", "squad", do_eval=True, do_predict=True, ensemble=parts)
+    flags |= {"null_score_diff_threshold": 0.25, "n_best_size": 999}
+    parts = members("squad", **flags)
+    ensemble = tuple(map(str, parts))
+    folder, _ = run("s", "squad", do_eval=True, do_predict=True, ensemble=ensemble)
 
     def read(name, *folders):
-        folders = [Path(folder) for folder in folders or parts]
-        return [json.loads((folder / f"{name}.json").read_text()) for folder in folders]
+        texts = [(each / f"{name}.json").read_text() for each in folders or parts]
+        return list(map(json.loads, texts))
 
     [odds], every = read("null_odds", folder), read("null_odds")
     for id, value in odds.items():
@@ -121,19 +124,18 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(
     assert len(best) == len(odds) > 30
 
 
-def test_the_best_ensemble_is_searched_forward(run, members, tmp_path):
-    members("mrpc")
-    search = {"ensemble": (f"{tmp_path}/m?",), "ensemble_search": 2}
-    folder, log = run("all", do_eval=True, **search)
+def test_the_best_ensemble_is_searched_forward(run, members, root):
+    parts = {*map(str, members("mrpc"))}
+    search = {"ensemble": (f"{root}/mrpc?",), "ensemble_search": 2}
+    folder, log = run("searched", do_eval=True, **search)
     table = json.loads((folder / "ensemble.json").read_text())
     scores = [step["eval_accuracy"] for step in table["search"]]
     assert len(scores) == 2
     best = max(table["members"], key=lambda member: member["eval_accuracy"])
     assert scores[0] == best["eval_accuracy"]
     assert table["search"][0]["added"] == best["folder"]
-    others = {f"{tmp_path}/m{number}" for number in (1, 2, 3)} - {best["folder"]}
     pairs = {}
-    for name in others:
+    for name in parts - {best["folder"]}:
         pair, _ = run("pair", do_eval=True, ensemble=(best["folder"], name))
         written = json.loads((pair / "ensemble.json").read_text())
         pairs[name] = written["ensemble"]["eval_accuracy"]
@@ -149,9 +151,9 @@ def test_all_runs_answer_in_place_of_the_best(run):
     assert log.count("Member ") == 2
     each = []
     for number in (1, 2):
-        alone = f"alone{number}"
         start = str(folder / f"run-{number}")
-        each.append(rows(run(alone, init_checkpoint=start, do_predict=True)[0]))
+        alone, _ = run(f"alone{number}", init_checkpoint=start, do_predict=True)
+        each.append(rows(alone))
     np.testing.assert_array_equal(rows(folder), np.mean(each, axis=0))
 
 
@@ -169,30 +171,31 @@ def test_all_runs_answer_in_place_of_the_best(run):
     ],
 )
 def test_what_cannot_be_an_ensemble_is_refused(
-    flags, message, run, tmp_path, monkeypatch
+    flags, message, run, tmp_path, root, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    run("m1", **TRAIN)
-    run("other", "cola", **TRAIN)
-    with pytest.raises(InputError, match=message):
-        run("all", **{"do_eval": True, **flags})
-    assert not (tmp_path / "all").exists()
+    for name, task in (("m1", "mrpc"), ("other", "cola")):
+        (tmp_path / name).mkdir()
+        description = {"kind": "classification", "task": task}
+        (tmp_path / name / "task.json").write_text(json.dumps(description))
+    assert message in refusal(run, "refused", **{"do_eval": True, **flags})
+    assert not (root / "refused").exists()
 
 
-def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, tmp_path):
+def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, root, tmp_path):
     for number, length in ((1, 40), (2, 12)):
         lengths = {"max_seq_length": length, "max_qa_length": 7}
-        run(f"m{number}", "race", **TRAIN, **lengths)
+        run(f"race{number}", "race", **TRAIN, **lengths)
     texts = ["a list of files " * count for count in (1, 9, 2, 8)]
     counts = (2, 4, 4, 2)
     questions = [
         {"article": text, "question": "is", "options": [*"abcd"][:count]}
         for text, count in zip(texts, counts, strict=True)
     ]
-    folders = [f"{tmp_path}/m{number}" for number in (1, 2)]
+    folders = [f"{root}/race{number}" for number in (1, 2)]
     options = AnswerSettings(batch_size=2)
     each = [list(predict.load(folder, options)(questions)) for folder in folders]
-    answers = list(predict.load_ensemble([f"{tmp_path}/m?"], options)(questions))
+    answers = list(predict.load_ensemble([f"{root}/race?"], options)(questions))
     for row, answer in enumerate(answers):
         mean = np.mean([answers[row]["probabilities"] for answers in each], axis=0)
         np.testing.assert_allclose(answer["probabilities"], mean, atol=1e-6)
@@ -203,5 +206,6 @@ def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, tmp_path):
     lines = (tmp_path / "y.jsonl").read_text().splitlines()
     for written, answer in zip(map(json.loads, lines), answers, strict=True):
         assert written["probabilities"] == pytest.approx(answer["probabilities"])
-    with pytest.raises(InputError, match="--model: no fine-tuned model in 'nowhere'"):
-        predict.load_ensemble([*folders, "nowhere"])
+    assert refusal(predict.load_ensemble, [*folders, "nowhere"]) == (
+        "--model: no fine-tuned model in 'nowhere'"
+    )

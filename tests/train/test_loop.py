@@ -84,7 +84,6 @@ def files(tmp_path_factory, tiny):
     for name, changes in {
         "config": {},
         "dropout": {**dropout, "num_hidden_layers": 1},
-        "generated": {"vocab_size": 1500},
     }.items():
         config = tiny(**{"num_hidden_layers": 2, "type_vocab_size": 2, **changes})
         (folder / f"{name}.json").write_text(config.to_json_string())
@@ -137,18 +136,13 @@ def start(processes, files, tmp_path):
 
 @pytest.fixture
 def run(settings_of, files, tmp_path):
-    """Runs the script's function in this process on one device; returns the log."""
-    import tensorflow as tf
-
-    from albert_tf.tasks.pretraining import Pretraining
-    from albert_tf.train import loop
+    """Runs the script's function in this process; returns the log."""
+    from albert_tf.train import pretrain
 
     def call(folder, *flags, config="config.json"):
         argv = [*flags_of(files, tmp_path / folder, config), *flags]
-        pretraining, training, _ = settings_of(SCRIPT.name, *argv)
         log = io.StringIO()
-        task = Pretraining(pretraining, training.do_eval)
-        loop.run(task, training, tf.distribute.OneDeviceStrategy("CPU:0"), log)
+        pretrain.run(*settings_of(SCRIPT.name, *argv), log)
         return log.getvalue()
 
     return call
@@ -345,10 +339,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(run, tmp_path):
          "--max_seq_length=128: the records of {train} have 14"),
         ("--max_predictions_per_seq=20",
          "--max_predictions_per_seq=20: the records of {train} have 3"),
-        ("--input_file=none*.x", "--input_file=none*.x: no such file"),
-        ("--dynamic_masking",
-         "{train}: no description of it in {train}.json; --dynamic_masking needs "
-         "the one that create_pretraining_data.py writes"),
         ("--train_batch_size=9 --gradient_accumulation_steps=2",
          "--train_batch_size=9: must be a multiple of 2 (1 devices x 2 "
          "microbatches)"),
@@ -483,29 +473,6 @@ def test_an_evaluation_that_a_kill_prevented_comes_first(run, files, tmp_path):
     assert [e["step"] for e in actual if e["kind"] == "resume"] == [4]
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_generated_records_are_masked_while_training(run, data, tmp_path):
-    from albert_tf import corpus
-
-    text = tmp_path / "text.txt"
-    text.write_bytes((data / "docs200.txt").read_bytes()[:20_000])
-    settings = corpus.CorpusSettings(
-        input_file=(str(text),),
-        output_file=(str(tmp_path / "made.tfrecord@2"),),
-        spm_model_file=str(data / "spm_small.model"),
-        **{"max_seq_length": 16, "masked_lm_prob": 0.0},
-        **{"dupe_factor": 1, "num_workers": 1},
-    )
-    corpus.generate(settings)
-    # The pattern also matches the description.
-    flags = [f"--input_file={tmp_path}/made.tfrecord*", "--dynamic_masking"]
-    flags += ["--num_train_steps=3", "--output_bias_from_data", "--do_eval"]
-    for folder in ("one", "two"):
-        text = run(folder, *flags, config="generated.json")
-    assert "the output bias from " in text
-    assert_equal(tmp_path / "one", tmp_path / "two", 3)
-
-
 STOPPED = "Stopped by {name} at step {step}: saved; run the same command again to "
 
 
@@ -554,24 +521,6 @@ def test_workers_stop_together_when_one_gets_a_signal_or_is_lost(start, tmp_path
     for worker in workers("run"):
         worker.wait()
     assert_equal(tmp_path / "run", tmp_path / "whole", 60)
-
-
-def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
-    first = start("run", "--num_train_steps=100000", "--log_steps=1000")
-    first.wait_for("\nstep 1/")
-    unfinished = tmp_path / "run/x.tmp-01234567"
-    unfinished.touch()
-    text = start("run").wait(2).text
-    assert text == (
-        f"error: {tmp_path}/run: another run uses this folder; expected a folder of "
-        f"its own\n"
-    )
-    assert unfinished.exists()
-    first.kill(signal.SIGTERM)
-    first.wait(143)
-    start("run", "--num_train_steps=1").wait()
-    assert not unfinished.exists()
-    assert not (tmp_path / "run/.lock").exists()
 
 
 @pytest.mark.usefixtures("eagerly")
