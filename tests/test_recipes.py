@@ -109,7 +109,7 @@ def test_the_predictions_of_all_tasks_become_one_zip(tmp_path):
 _COMMAND = """
 import signal, sys, time
 def save(number, _):
-    time.sleep(0.6)
+    time.sleep(0.2)
     print("saved")
     sys.exit(128 + number)
 signal.signal(signal.SIGINT, save)

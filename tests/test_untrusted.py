@@ -59,8 +59,6 @@ CASES |= {
         "model.ckpt-1.index",
         b'model_checkpoint_path: "../outside"\n',
     ),
-    "vocabulary elsewhere": ("task.json", b'{"vocabulary": "../outside"}'),
-    "no text for a label": ("task.json", b'{"labels": ["Code", 7]}'),
 }
 
 
