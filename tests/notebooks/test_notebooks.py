@@ -149,14 +149,6 @@ def first_cell(monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("place", [".", "notebooks"])
-def test_the_first_cell_uses_the_checkout_it_is_in(place, checkout, first_cell):
-    calls = []
-    first_cell(checkout / place, calls.append)
-    assert calls == []
-    assert Path.cwd().samefile(checkout)
-
-
 def test_elsewhere_the_first_cell_clones_and_installs(tmp_path, checkout, first_cell):
     calls = []
 
