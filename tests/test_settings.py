@@ -17,7 +17,6 @@ from albert_tf.tasks.settings.classification import (
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.squad import SquadSettings
-from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train.settings import DistributionSettings
 
@@ -133,9 +132,6 @@ REFUSED = {
         ),
         ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label is given twice"),
         ({"label_separator": ""}, "--label_separator: must not be empty"),
-    ],
-    (TaggingSettings, ()): [
-        ({"labels": ("a", "b", "a")}, "--labels=a,b,a: a label is given twice")
     ],
     (PretrainingSettings, tuple(PRETRAINING.items())): [
         ({"ngram": 2}, "--ngram=2: requires --dynamic_masking")

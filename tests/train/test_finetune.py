@@ -347,27 +347,16 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint_before(
     assert f"{prefix}-1: " in log.getvalue()
 
 
-def test_an_export_that_could_not_be_written_is_refused_first(tmp_path, refuses):
-    run, full = tmp_path / "runs/one", tmp_path / "full"
+def test_an_export_that_could_not_be_written_is_refused_first(config, tmp_path):
+    run = tmp_path / "runs/one"
     (tmp_path / "file").touch()
-    full.mkdir()
-    (full / "notes.txt").touch()
     own = f"the run writes its own files there (--output_dir={run}); use another folder"
-    other = "exists and is no SavedModel; expected a new folder"
-
-    def check(folder):
-        settings = {"do_eval": True, "output_dir": str(run), "export_dir": str(folder)}
-        finetune._check_export(FineTuningSettings(**settings))
-
     for folder, message in (
-        *((tmp_path / "file", other), (full, other)),
+        (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
         (tmp_path / "file/in/it", "cannot be written: Not a directory"),
         *((run, own), (run.parent, own)),
     ):
-        with refuses(f"--export_dir={folder}: {message}"):
-            check(folder)
-    (tmp_path / "served").mkdir()
-    (tmp_path / "served/saved_model.pb").touch()
-    for folder in ("served", "new", "runs/one/export", "runs/run-1"):
-        check(tmp_path / folder)
-    assert not list(tmp_path.rglob("*.writing")) and not (tmp_path / "new").exists()
+        settings = config(output_dir=str(run), export_dir=str(folder))
+        message = f"--export_dir={folder}: {message}"
+        assert refusal(finetune.run, job(settings)) == message
+    assert not list(tmp_path.rglob("*.writing"))

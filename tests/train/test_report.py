@@ -16,17 +16,16 @@ METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
 METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_share": 0.5}
 
 
-class Task:
-    progress_metrics = ()
-    confusions = types.MappingProxyType({})
-    key_metric = "accuracy"
+MATRIX = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
+TASK = types.SimpleNamespace(
+    progress_metrics=(), confusions={"dev": MATRIX}, key_metric="accuracy"
+)
 
 
 def train(folder, *steps, stream=None):
-    task = types.SimpleNamespace(progress_metrics=())
     sizes = {"num_train_steps": 99, "num_warmup_steps": 0, "train_batch_size": 3}
     config = TrainingSettings(output_dir=str(folder), **sizes)
-    reporter = Reporter(folder, stream or io.StringIO(), task, config)
+    reporter = Reporter(folder, stream or io.StringIO(), TASK, config)
     for step in steps:
         reporter.log_train(step, METRICS)
         if step == 31:
@@ -88,11 +87,8 @@ def test_tensorboard_gets_every_number(tmp_path):
 
 
 def test_tensorboard_gets_a_confusion_matrix(tmp_path, draws):
-    task = Task()
-    matrix = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
-    task.confusions = {"dev": matrix}
     config = TrainingSettings(output_dir=str(tmp_path))
-    reporter = Reporter(tmp_path, io.StringIO(), task, config)
+    reporter = Reporter(tmp_path, io.StringIO(), TASK, config)
     reporter.log_eval(7, {"accuracy": 0.5}, False, 0.5)
     written = {
         value.tag: value.tensor for _, value in summaries(tmp_path / "summaries/eval")
