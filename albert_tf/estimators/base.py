@@ -139,7 +139,7 @@ class Model(BaseEstimator, abc.ABC):
         self._check_names(options, option_names, "option")
         key = repr((path, sorted(options.items())))
         if key not in self._predictors:
-            with _preserve_global_state(policy="float32"):
+            with _preserve_global_state():
                 has_one_model = isinstance(path, str | Path)
                 load: Any = predict.load if has_one_model else predict.load_ensemble
                 self._predictors[key] = load(
@@ -164,16 +164,11 @@ class Model(BaseEstimator, abc.ABC):
 
 
 @contextlib.contextmanager
-def _preserve_global_state(policy: str | None = None) -> Iterator[None]:
-    """Restores the state of random numbers and of Keras after the block.
-
-    Args:
-        policy: Keras's global dtype policy in the block; None leaves it unchanged.
-    """
+def _preserve_global_state() -> Iterator[None]:
+    """Begins with Keras's policy float32; restores it and random numbers at the end."""
     old_policy = keras.config.dtype_policy()
     python_state, numpy_state = random.getstate(), np.random.get_state()
-    if policy:
-        keras.config.set_dtype_policy(policy)
+    keras.config.set_dtype_policy("float32")
     try:
         yield
     finally:
@@ -537,7 +532,7 @@ class FineTuned(Trained):
             path = path / "albert_model.keras"
             path.parent.mkdir(parents=True, exist_ok=True)
         given = {"input": self.folder, "output": path, "output_format": format}
-        with _preserve_global_state(policy="float32"):
+        with _preserve_global_state():
             convert.convert(_build_settings(ConversionSettings, given))
         return path
 
@@ -662,7 +657,7 @@ class FineTuned(Trained):
         return self.columns, self.lists
 
     def _write_rows(self, table: list[rows.Row], split: str, folder: Path) -> str:
-        """Writes rows in the format of the task; returns the file's name.
+        """Writes rows to the run's folder, in the task's format; returns the path.
 
         Raises:
             InputError: the file cannot be written, or the folder's run has other rows.
@@ -675,8 +670,6 @@ class FineTuned(Trained):
                 f"{path}: the run has other rows than those given now; use the "
                 f"same, or another output_dir"
             )
-        with errors.wrap_write(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         with atomic(str(path)) as file:
             file.write(content)
         return str(path)
