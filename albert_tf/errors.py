@@ -22,6 +22,7 @@ _MAX_QUOTE_LENGTH = 40
 # The exit status of a command that ends with an InputError.
 EXIT_STATUS = 2
 _log = logging.getLogger(__name__)
+_Context = contextlib.AbstractContextManager[None]
 
 
 class InputError(ValueError):
@@ -50,9 +51,8 @@ def _escape(character: re.Match[str]) -> str:
     return character[0].encode("unicode_escape").decode()
 
 
-@contextlib.contextmanager
-def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
-    """Turns any exception of the block, which reads a file, into InputError.
+def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
+    """Turns any exception of a block, which reads a file, into InputError.
 
     TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
     about twenty exceptions without a common base class. The block should only read.
@@ -64,17 +64,11 @@ def wrap_read(path: Any, expected: str = "a readable file") -> Iterator[None]:
     Raises:
         InputError: the block raised an exception.
     """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{path}: {summarize(error)}; expected {expected}") from error
+    return _wrap(f"{path}: ", f"; expected {expected}")
 
 
-@contextlib.contextmanager
-def wrap_write(path: Any) -> Iterator[None]:
-    """Turns any exception of the block, which writes a file, into InputError.
+def wrap_write(path: Any) -> _Context:
+    """Turns any exception of a block, which writes a file, into InputError.
 
     A full disk raises OSError in Python, OpError in TensorFlow and SafetensorError in
     safetensors. The block should only write.
@@ -85,12 +79,18 @@ def wrap_write(path: Any) -> Iterator[None]:
     Raises:
         InputError: the block raised an exception.
     """
+    return _wrap(f"{path}: cannot be written: ", "")
+
+
+@contextlib.contextmanager
+def _wrap(before: str, after: str) -> Iterator[None]:
+    """Turns any exception into InputError, with a text before and after its summary."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path}: cannot be written: {summarize(error)}") from error
+        raise InputError(f"{before}{summarize(error)}{after}") from error
 
 
 def check_installed(user: str, package: str, extra: str) -> None:

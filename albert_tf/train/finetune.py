@@ -328,11 +328,8 @@ def _check_export(config: FineTuningSettings) -> None:
     """
     if not config.export_dir:
         return
-    if (
-        Path(config.output_dir)
-        .resolve()
-        .is_relative_to(Path(config.export_dir).resolve())
-    ):
+    run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
+    if run.is_relative_to(export):
         raise InputError(
             f"--export_dir={config.export_dir}: the run writes its own files there "
             f"(--output_dir={config.output_dir}); use another folder"
