@@ -123,11 +123,10 @@ def _to_frame(
         is_row = any(isinstance(v, str) or not isinstance(v, Iterable) for v in values)
         data = [data] if is_row else {key: [*cells] for key, cells in data.items()}
     elif not isinstance(data, pandas.DataFrame):
+        data = [*data]
         # If the only column has lists, a list is its value and not a sequence of cells.
-        is_value = len(columns) == 1 and columns[0] in lists
-        data = [
-            [item] if is_value and isinstance(item, list) else item for item in data
-        ]
+        if len(columns) == 1 and columns[0] in lists:
+            data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
 
 

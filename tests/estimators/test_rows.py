@@ -59,7 +59,8 @@ def test_one_column_takes_plain_values():
     assert rows.read(pandas.Series(["a", "b"], [7, 3]), ("text",), "x") == two
     lists = [["a", "b"], ["c"]]
     expected = [{"tokens": each} for each in lists]
-    assert rows.read(lists, ("tokens",), "x", ("tokens", "tags")) == expected
+    for data in (lists, [*map(np.array, lists)], [(each,) for each in lists]):
+        assert rows.read(data, ("tokens",), "x", ("tokens", "tags")) == expected
     assert rows.read({"text": "a", "more": 1}, ("text",), "x") == [{"text": "a"}]
     numbered = FRAME.set_axis([7, 1], axis=1)
     assert rows.read(numbered, ("1",), "x") == [{"1": 3}, {"1": 4}]
