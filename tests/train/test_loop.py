@@ -20,6 +20,7 @@ from helpers import ROOT, refusal
 
 from albert_tf import InputError, weights
 from albert_tf.data import records
+from albert_tf.train import curves
 
 SCRIPT = ROOT / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
@@ -276,8 +277,7 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_
         "--keep_checkpoint_max=1",
     ]
     text = run("run", *flags)
-    written = (tmp_path / "run/metrics.jsonl").read_text()
-    lines = [json.loads(line) for line in written.splitlines()]
+    lines = [*curves.entries(tmp_path / "run/metrics.jsonl")]
     evaluations = [line for line in lines if line["kind"] == "eval"]
     assert [line["step"] for line in evaluations] == [4, 8, 10]
     best = max(evaluations, key=lambda line: line["masked_lm_accuracy"])
@@ -369,18 +369,21 @@ def test_workers_with_different_checkpoints_are_refused(start, run, tmp_path):
         worker.wait(2)
 
 
-OVERFLOW_ON_ONE_REPLICA = """
+TWO_REPLICAS = """
 import types
 import keras
 import numpy as np
 import tensorflow as tf
+from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.train import checkpoints, devices, loop
 
+cpus = devices.DistributionSettings(distribution="mirrored", cpu_devices=2)
+strategy = devices.create(cpus)
+"""
+OVERFLOW_ON_ONE_REPLICA = """
 config = loop.TrainingSettings(
     output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=2
 )
-cpus = devices.DistributionSettings(distribution="mirrored", cpu_devices=2)
-strategy = devices.create(cpus)
 with strategy.scope():
     model = keras.layers.Dense(3)
     model.build((None, 2))
@@ -412,7 +415,7 @@ assert (model.get_weights()[0] != before[0]).all()
 
 
 def execute(processes, code):
-    process = processes.Process(target=exec, args=(code, {}))
+    process = processes.Process(target=exec, args=(TWO_REPLICAS + code, {}))
     process.start()
     process.join(PATIENCE)
     assert process.exitcode == 0
@@ -423,12 +426,6 @@ def test_overflow_on_one_replica_skips_the_step_on_all(processes):
 
 
 DROPOUT_OF_REPLICAS = """
-import tensorflow as tf
-from albert_tf import AlbertConfig, AlbertEncoder
-from albert_tf.train import devices, loop
-
-config = devices.DistributionSettings(distribution="mirrored", cpu_devices=2)
-strategy = devices.create(config)
 with strategy.scope():
     encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
 
@@ -535,15 +532,12 @@ def test_events_come_at_their_steps(skipped, run, files, tmp_path, monkeypatch):
     flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=3"]
     flags += ["--log_steps=4", "--save_checkpoints_steps=5", "--keep_checkpoint_max=9"]
     run("run", *flags)
-    written = (tmp_path / "run/metrics.jsonl").read_text()
-    lines = [json.loads(line) for line in written.splitlines()]
-    steps = {kind: [x["step"] for x in lines if x["kind"] == kind] for kind in KINDS}
-    assert steps == {"train": [1, 4, 8, 10], "eval": [3, 6, 9, 10]}
+    lines = [*curves.entries(tmp_path / "run/metrics.jsonl")]
+    expected = {"train": [1, 4, 8, 10], "eval": [3, 6, 9, 10]}
+    steps = {kind: [x["step"] for x in lines if x["kind"] == kind] for kind in expected}
+    assert steps == expected
     # After an evaluation only a new best checkpoint is saved.
     assert {5, 10} <= steps_saved(tmp_path / "run") <= {3, 5, 6, 9, 10}
-
-
-KINDS = ("train", "eval")
 
 
 def steps_saved(folder):
