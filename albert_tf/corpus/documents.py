@@ -12,9 +12,7 @@ import io
 import itertools
 import json
 import math
-import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Literal, NamedTuple
@@ -25,7 +23,7 @@ from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.data import records
 from albert_tf.data.files import to_utf8
-from albert_tf.errors import InputError
+from albert_tf.errors import InputError, quote, wrap_read
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 RANGE_BYTES = 1 << 18
@@ -39,11 +37,8 @@ MAX_DOCUMENT_CHARS = 4 << 20
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# Files that begin with these bytes cannot be divided.
-_INDIVISIBLE_HEADS = (records.GZIP_MAGIC, *_UTF_16)
-# The first two bytes of files with a byte order mark, as `_head` returns them.
+# The first two bytes of files with a byte order mark.
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
-_BATCH_CHARS = 1 << 18  # tokenized in one call
 _LINE_CHARS = 1 << 16  # longer lines are tokenized in parts
 _Encode = Callable[[list[str]], list[list[int]]]
 
@@ -76,16 +71,14 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     for pattern in patterns:
         matches = files.glob(pattern)
         if not matches:
-            problem = "no such file"
-            if os.path.isdir(pattern):
-                problem = "is a folder; expected files or patterns such as corpus/*.txt"
-            raise InputError(f"--input_file={pattern}: {problem}")
+            raise InputError(
+                f"--input_file={pattern}: no such file; expected files or patterns "
+                f"such as corpus/*.txt"
+            )
         for path, size in sorted(matches.items()):
-            file = files.real_path(path)
-            if file in seen:
-                alias = "" if path == seen[file] else f", as {seen[file]} too"
-                raise InputError(f"--input_file: {path} is named twice{alias}")
-            seen[file] = path
+            first_path = seen.setdefault(files.real_path(path), path)
+            if first_path in sizes:
+                raise InputError(f"--input_file: {path} and {first_path} are one file")
             sizes[path] = size
     return sizes
 
@@ -100,13 +93,14 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
         A range, and the approximate size of its text in bytes.
     """
     for path, size in sizes.items():
-        if size and (head := _head(path)) in _INDIVISIBLE_HEADS:
-            ratio = _GZIP_RATIO if head == records.GZIP_MAGIC else 1
-            yield Range(path, 0, None), size * ratio
-            continue
         step = REMOTE_RANGE_BYTES if files.is_remote(path) else RANGE_BYTES
         begin = 0
         with files.open_binary(path) as file:
+            head = file.read(2)
+            if head == records.GZIP_MAGIC or head in _UTF_16:  # cannot be divided
+                ratio = _GZIP_RATIO if head == records.GZIP_MAGIC else 1
+                yield Range(path, 0, None), size * ratio
+                continue
             while begin < size:
                 end = _next_boundary(file, path, begin + step, size)
                 yield Range(path, begin, end), end - begin
@@ -163,17 +157,14 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
             continue
         try:
             text = json.loads(line)["text"]
+            if not isinstance(text, str):
+                raise TypeError
         # Thousands of digits raise ValueError; thousands of brackets, RecursionError.
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise InputError(
                 f"{_location(part, number)}: expected JSON such as "
-                f'{{"text": "..."}}, got {_shorten(line)}'
+                f'{{"text": "..."}}, got {quote(line.strip())}'
             ) from error
-        if not isinstance(text, str):
-            raise InputError(
-                f"{_location(part, number)}: expected a string as text, got "
-                f"{_shorten(json.dumps(text))}"
-            )
         # A blank line within a text separates paragraphs, not documents.
         yield from filter(str.strip, text.split("\n"))
         yield ""
@@ -183,54 +174,43 @@ def _decode(
     part: Range, errors: str, counts: Counter, encoding: str
 ) -> Iterator[tuple[int, str]]:
     """Yields the number of each line in the range, from 1, and its text."""
-    offset = part.begin
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
-    if encoding != "utf-8" and _head(part.file) in _MARKS:
-        encoding = "utf-8"  # the mark is UTF-8's, or `_lines` has converted UTF-16
-    for number, line in enumerate(_lines(part, counts), 1):
-        try:
-            text = line.decode(encoding)
-        except UnicodeDecodeError as error:
-            if errors == "strict":
-                raise InputError(
-                    f"{_location(part, number)}, byte {offset + error.start}: not "
-                    f"{encoding.upper()} (byte 0x{line[error.start]:02x}); --encoding "
-                    f"names another encoding, and --replace_invalid_utf8 puts U+FFFD "
-                    f"there"
-                ) from error
-            text = line.decode(encoding, errors)
-            counts["undecodable_lines"] += 1
-        yield number, text.removeprefix("\ufeff") if offset == 0 else text
-        offset += len(line)
-
-
-def _lines(part: Range, counts: Counter) -> Iterator[bytes]:
-    """Yields the lines of a range; after the last, adds their number to `counts`."""
     end = math.inf if part.end is None else part.end
     offset, number = part.begin, 0
-    try:
-        with files.open_binary(part.file) as raw:
-            raw.seek(offset)
-            file: Any = raw
-            head = b"" if part.end is not None else _head(part.file)
-            if head == records.GZIP_MAGIC:
-                file = gzip.GzipFile(fileobj=raw)
-            elif head in _UTF_16:
-                file = io.BytesIO(to_utf8(raw.read(), part.file))
-            while offset < end and (line := file.readline(MAX_LINE_BYTES)):
-                number += 1
-                if len(line) == MAX_LINE_BYTES:
+    with (
+        files.open_binary(part.file) as raw,
+        wrap_read(part.file, "text, plain or a whole gzip file"),
+    ):
+        head = raw.read(2)
+        raw.seek(offset)
+        file: Any = raw
+        if head == records.GZIP_MAGIC:
+            file = gzip.GzipFile(fileobj=raw)
+        elif head in _UTF_16:
+            file = io.BytesIO(to_utf8(raw.read(), part.file))
+        if head in _MARKS:
+            encoding = "utf-8"  # the mark is UTF-8's, or UTF-16 has been converted
+        while offset < end and (line := file.readline(MAX_LINE_BYTES)):
+            number += 1
+            if len(line) == MAX_LINE_BYTES:
+                raise InputError(
+                    f"{_location(part, number)} is longer than {MAX_LINE_BYTES:,} "
+                    f"bytes; expected one sentence or paragraph a line"
+                )
+            try:
+                text = line.decode(encoding)
+            except UnicodeDecodeError as error:
+                if errors == "strict":
                     raise InputError(
-                        f"{_location(part, number)} is longer than "
-                        f"{MAX_LINE_BYTES:,} bytes; expected one sentence or paragraph "
-                        f"a line"
-                    )
-                offset += len(line)
-                yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{part.file}: damaged gzip file: {error}") from error
-    except OSError as error:
-        raise InputError(f"{part.file}: cannot be read: {error.strerror}") from error
+                        f"{_location(part, number)}, byte {offset + error.start}: not "
+                        f"{encoding.upper()} (byte 0x{line[error.start]:02x}); "
+                        f"--encoding names another encoding, and "
+                        f"--replace_invalid_utf8 puts U+FFFD there"
+                    ) from error
+                text = line.decode(encoding, errors)
+                counts["undecodable_lines"] += 1
+            yield number, text.removeprefix("\ufeff") if offset == 0 else text
+            offset += len(line)
     counts["lines"] += number
 
 
@@ -265,17 +245,6 @@ def _next_boundary(file: IO[bytes], path: str, offset: int, size: int) -> int:
     return size
 
 
-def _head(path: str) -> bytes:
-    """Returns the first two bytes of a file, which show its format."""
-    with files.open_binary(path) as file:
-        return file.read(2)
-
-
-def _shorten(text: str, width: int = 60) -> str:
-    text = text.strip()
-    return text if len(text) <= width else f"{text[:width]}..."
-
-
 def tokenize(
     documents: Iterable[list[str]],
     config: CorpusSettings,
@@ -297,20 +266,16 @@ def tokenize(
         encode = tokenizer.encode_batch_as_released
     elif rule == "spaces":
         encode = functools.partial(_encode_words, tokenizer)
-    encode_lines = functools.partial(_encode_lines, encode)
     # Two segments must fit into a record.
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
-    for batch in _batches(documents):
-        for lines in _encode_groups(encode_lines, batch):
-            segments = [ids for ids in lines if ids]
-            if not config.released_behaviour:
-                segments = [
-                    part
-                    for ids in segments
-                    for part in _cut(ids, limit, starts, counts)
-                ]
-            if segments:
-                yield segments
+    for lines in documents:
+        segments = [ids for ids in _encode_lines(encode, lines) if ids]
+        if not config.released_behaviour:
+            segments = [
+                part for ids in segments for part in _cut(ids, limit, starts, counts)
+            ]
+        if segments:
+            yield segments
 
 
 @functools.lru_cache(maxsize=2)
@@ -370,20 +335,6 @@ def _encode_groups(
     """Encodes the texts of all groups in one call; yields the ids of each group."""
     encoded = iter(encode(list(itertools.chain.from_iterable(groups))))
     return (list(itertools.islice(encoded, len(texts))) for texts in groups)
-
-
-def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    """Yields lists of successive documents with about `_BATCH_CHARS` characters."""
-    batch: list[list[str]] = []
-    size = 0
-    for lines in documents:
-        batch.append(lines)
-        size += sum(map(len, lines))
-        if size >= _BATCH_CHARS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _cut(
