@@ -11,7 +11,7 @@ In reading order:
     masking          which tokens are predicted: n-grams of whole words
     shards           ranges of the input -> records, reproducibly
     manifest         the records' description: settings, counts, statistics
-    workers, beam    run a function in worker processes or on Apache Beam
+    workers          runs a function in worker processes or on Apache Beam
     generation       plan -> make shards -> merge -> describe
     dynamic_masking  masks records during training
     vocabulary       trains a vocabulary

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import flags
+from albert_tf import errors, flags
 from albert_tf.corpus import manifest, masking, shards
 from albert_tf.corpus.config import CorpusSettings, MaskingSettings
 from albert_tf.corpus.files import description_path
@@ -27,9 +27,8 @@ Batch = dict[str, tf.Tensor]
 
 # Settings that must be equal in record files that are masked together.
 _COMMON = (
-    *("max_seq_length", "max_predictions", "sentence_objective"),
-    *("released_behaviour", "favor_shorter_ngram"),
-    *("do_whole_word_mask", "do_permutation"),
+    *("max_seq_length", "max_predictions", "released_behaviour"),
+    *("favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
 )
 
 
@@ -100,45 +99,32 @@ def for_records(
     which B never comes from another document.
 
     Args:
-        files: record files of `create_pretraining_data.py`, with or without masks.
+        files: record files of `create_pretraining_data.py`, with or without masks, of
+            one vocabulary and objective.
         settings: which tokens to predict; default: the defaults of the flags.
 
     Raises:
         InputError: a file has no description or one of another version, two files
-            differ in vocabulary or settings, or a setting is out of range.
+            differ in their settings, or a setting is out of range.
     """
     settings = settings or MaskingSettings()
     if settings.masked_lm_prob == 0:
         raise InputError("--masked_lm_prob=0.0: expected a number in (0, 1)")
-    config, vocabulary = _read_settings(files[0])
-    expected = _common_settings(config, vocabulary)
-    for path in files[1:]:
-        for name, value in _common_settings(*_read_settings(path)).items():
-            if value != expected[name]:
+    descriptions = {path: _read_settings(path) for path in files}
+    config, vocabulary = descriptions[files[0]]
+    for path, (other, _) in descriptions.items():
+        for name in _COMMON:
+            value, expected = getattr(other, name), getattr(config, name)
+            if value != expected:
                 raise InputError(
                     f"{path}: made with {name}={value}, but {files[0]} with "
-                    f"{expected[name]}; --dynamic_masking has one set of rules"
+                    f"{expected}; --dynamic_masking has one set of rules"
                 )
-    names = [item.name for item in flags.fields(MaskingSettings)]
-    rules = masking.Rules.build(
-        dataclasses.replace(
-            config, **{name: getattr(settings, name) for name in names}
-        ),
-        vocabulary["size"],
-        vocabulary["special_ids"],
-        vocabulary["mask_id"],
-    )
+    changes = {f.name: getattr(settings, f.name) for f in flags.fields(MaskingSettings)}
+    rules = masking.Rules(dataclasses.replace(config, **changes), vocabulary)
     is_sop = config.sentence_objective == "sop"
     redraw_order = is_sop and not config.samples_other_documents
     return DynamicMasking(rules, redraw_order, shards.spec(config))
-
-
-def _common_settings(
-    config: CorpusSettings, vocabulary: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns values by name that must be equal in all files masked together."""
-    settings = {name: getattr(config, name) for name in _COMMON}
-    return {"vocabulary": vocabulary["fingerprint"], **settings}
 
 
 def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
@@ -150,13 +136,10 @@ def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
             f"{path}: no description of it in {json_path}; --dynamic_masking "
             f"needs the one that create_pretraining_data.py writes"
         )
-    try:
+    with errors.wrap_read(
+        json_path, "settings of this version; make the records again"
+    ):
         config = CorpusSettings.from_dict(description["settings"])
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"{json_path}: from another version of create_pretraining_data.py; "
-            f"make the records again"
-        ) from error
     return config, description["vocabulary"]
 
 

@@ -69,11 +69,8 @@ def read_json(path: str) -> dict[str, Any] | None:
     """
     if size(path) is None:
         return None
-    with open_binary(path) as file, errors.wrap_read(path, "JSON"):
-        content = json.loads(file.read())
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must be a JSON object; got {errors.quote(content)}")
-    return content
+    with open_binary(path) as file, errors.wrap_read(path, "a JSON object"):
+        return {**json.loads(file.read())}
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
@@ -164,16 +161,13 @@ def beam_file_systems() -> Any:
         InputError: Apache Beam is not installed.
     """
     # Beam warns about each cloud whose packages are not installed.
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.getLogger("apache_beam.io.filesystems").setLevel(logging.ERROR)
     try:
         from apache_beam.io.filesystems import FileSystems
     except ImportError as error:
         raise InputError(
             "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
         ) from error
-    finally:
-        logging.disable(level)
     return FileSystems
 
 

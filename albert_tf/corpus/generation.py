@@ -9,16 +9,15 @@ the shards.
 
 import contextlib
 import dataclasses
-import functools
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from tqdm import tqdm
 
-from albert_tf.corpus import beam, documents, files, manifest, shards, workers
+from albert_tf.corpus import documents, files, manifest, shards, workers
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import cores
 from albert_tf.data.files import lock_folder
@@ -60,12 +59,10 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         files.check_outputs(config.outputs, sizes)
         plan = shards.plan(sizes, config)
         num_workers = min(config.num_workers or cores.available(), len(plan))
-        run_context: Any = workers.pool(num_workers)
-        if config.runner:
-            run_context = contextlib.nullcontext(functools.partial(beam.run, config))
+        pool = workers.pool(num_workers, config.runner, config.runner_options)
         is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
-        with lock, run_context as run:
+        with lock, pool as run:
             files.remove_unfinished(config.outputs)  # temporary files of killed runs
             _prepare_folder(work, identity, log)
             _make_files(config, identity, plan, work, log, run)
@@ -94,7 +91,7 @@ def _make_files(
     plan: Sequence[shards.ShardPlan],
     work: str,
     log: IO[str],
-    run: Callable[..., Iterable[Any]],
+    run: workers.Run,
 ) -> None:
     """Makes and merges the shards, and describes the files.
 
@@ -119,9 +116,9 @@ def _make_files(
         shard_path = shards.record_file(path)
         for block in map(shards.Block._make, result["blocks"]):
             blocks[shard.subset, block.file].append((shard_path, block))
-    for warning in manifest.check_input(sum(counts.values(), Counter()), config):
+    for warning in manifest.check_input(counts, config):
         log.write(f"warning: {warning}\n")
-    subsets = manifest.nonempty_subsets(counts)
+    subsets = [subset for subset in config.subsets if counts[subset]["instances"]]
     # Existing descriptions belong to other records.
     files.remove(config.description_path(subset) for subset in config.subsets)
     jobs = [
@@ -147,7 +144,7 @@ def _run_jobs(
     jobs: Sequence[tuple[Any, ...]],
     work: str,
     log: IO[str],
-    run: Callable[..., Iterable[Any]],
+    run: workers.Run,
 ) -> list[dict[str, Any]]:
     """Runs the jobs that have no result yet, and returns the results of all jobs.
 
@@ -166,14 +163,13 @@ def _run_jobs(
     complete = files.glob(f"{work}/*.json").keys() & set(paths)
     if complete:
         log.write(f"{name}: {len(complete)} of {len(paths)} resumed\n")
-    bar = tqdm(
+    with tqdm(
         total=len(paths),
         initial=len(complete),
         desc=name,
         file=log,
         mininterval=0.2 if log.isatty() else _SECONDS_BETWEEN_LINES,
-    )
-    with bar:
+    ) as bar:
         for _ in run(function, [job for job in jobs if job[0] not in complete]):
             bar.update()
     results = [files.read_json(path) or {} for path in paths]

@@ -39,30 +39,12 @@ def read(record_file: str) -> dict[str, Any] | None:
     description = files.read_json(path) or {}
     if os.path.basename(record_file) not in description.get("files", ()):
         return None
-    if not _is_valid(description):
+    if not description.keys() >= {"settings", "vocabulary"}:
         raise InputError(
             f"{path}: damaged, or of another version; make the records again with "
             f"create_pretraining_data.py"
         )
     return description
-
-
-def _is_valid(description: Mapping[str, Any]) -> bool:
-    """Returns whether a description has the keys that training reads."""
-    try:
-        settings, vocabulary = description["settings"], description["vocabulary"]
-        ids = [*vocabulary["special_ids"], vocabulary["mask_id"]]
-        counts = [entry["records"] for entry in description["files"].values()]
-        statistics = description.get("statistics", {"instances": sum(counts)})
-        return (
-            isinstance(settings["objective"], str)
-            and isinstance(vocabulary["fingerprint"], str)
-            and all(type(id) is int and 0 <= id < vocabulary["size"] for id in ids)
-            # Training takes the length of an epoch from these numbers.
-            and sum(counts) == statistics["instances"]
-        )
-    except (AttributeError, KeyError, TypeError):
-        return False
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
@@ -88,17 +70,22 @@ def identity(
     return {
         "format": FORMAT,
         "settings": config.to_dict(),
-        "vocabulary": {
-            "fingerprint": tokenizer.fingerprint,
-            "size": tokenizer.vocab_size,
-            "pad_id": tokenizer.pad_id,
-            "cls_id": tokenizer.cls_id,
-            "sep_id": tokenizer.sep_id,
-            "mask_id": tokenizer.mask_id,
-            "special_ids": sorted(tokenizer.special_ids),
-        },
+        "vocabulary": describe_vocabulary(tokenizer),
         "input": dict(sizes),
         "modified": {path: files.modification_time(path) for path in sizes},
+    }
+
+
+def describe_vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns the identity, the size and the special ids of a vocabulary."""
+    return {
+        "fingerprint": tokenizer.fingerprint,
+        "size": tokenizer.vocab_size,
+        "pad_id": tokenizer.pad_id,
+        "cls_id": tokenizer.cls_id,
+        "sep_id": tokenizer.sep_id,
+        "mask_id": tokenizer.mask_id,
+        "special_ids": sorted(tokenizer.special_ids),
     }
 
 
@@ -120,9 +107,17 @@ def is_complete(
         description = files.read_json(path)
         if description is None:
             return False
-        if differences := _differences(description, identity):
+        old, new = (
+            {**x["settings"], **x["vocabulary"]} for x in (description, identity)
+        )
+        changes = [
+            f"{key} was {json.dumps(old.get(key))}, is now {json.dumps(value)}"
+            for key, value in new.items()
+            if value != old.get(key)
+        ]
+        if changes:
             raise InputError(
-                f"{path} is from a run with other settings ({'; '.join(differences)}); "
+                f"{path} is from a run with other settings ({'; '.join(changes)}); "
                 f"delete it or choose another --output_file"
             )
         if any(description.get(key) != value for key, value in identity.items()):
@@ -135,19 +130,6 @@ def is_complete(
         if not description["statistics"]["held_out_documents"]:
             return True
     return True
-
-
-def _differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
-    """Returns a text about each key of the settings or vocabulary that differs."""
-    differences = []
-    for part in ("settings", "vocabulary"):
-        old, new = content.get(part, {}), identity[part]
-        for key in sorted(old.keys() | new.keys()):
-            before, now = old.get(key), new.get(key)
-            if before != now:
-                change = f"was {json.dumps(before)}, is now {json.dumps(now)}"
-                differences.append(f"{part}: {key} {change}")
-    return differences
 
 
 def summary(content: Mapping[str, Any]) -> str:
@@ -191,69 +173,57 @@ def describe(
         **identity,
         "vocabulary_file": os.path.basename(str(vocabulary)),
         "files": entries,
-        "statistics": _statistics(
-            subset, sum(counts.values(), Counter()), counts[subset], config
-        ),
+        "statistics": _statistics(config, subset, counts),
     }
 
 
-def nonempty_subsets(counts: Mapping[Subset, Counter]) -> list[Subset]:
-    """Returns the subsets that have records, given the counters of all subsets.
-
-    Raises:
-        InputError: a subset has documents, but no records.
-    """
-    for subset, counter in counts.items():
-        if counter[f"{subset}_documents"] and not counter["instances"]:
-            raise InputError(
-                f"no instance could be made: all {counter['dropped_segments']} "
-                f"segments are single words; expected sentences"
-            )
-    return [subset for subset, counter in counts.items() if counter["instances"]]
-
-
-def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
+def check_input(
+    subset_counts: Mapping[Subset, Counter], config: CorpusSettings
+) -> list[str]:
     """Checks the shards' input.
 
     Args:
-        counts: the sum of all shards' counters.
+        subset_counts: for each subset, the sum of its shards' counters.
         config: the run's settings.
 
     Returns:
         Warnings about input that is odd but usable.
 
     Raises:
-        InputError: there is no text to train on, or too few documents.
+        InputError: there is no text to train on, too few documents, or a subset has
+            documents, but no records.
     """
     input_file = f"--input_file={','.join(config.input_file)}"
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
+    counts = sum(subset_counts.values(), Counter())
     num_train, num_held_out = counts["train_documents"], counts["eval_documents"]
     documents = num_train + num_held_out
     unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
+    needs_others = config.samples_other_documents
     # {message: whether it applies}
     mistakes = {
         f"{input_file}: no text in it": not documents,
-        f"{eval_fraction}: no document is left to train on; the input has "
-        f"{documents}": not num_train,
+        f"{eval_fraction}: holds out all documents ({documents})": not num_train,
         f"{input_file}: one document, and the second segment must come from another; "
-        f"expected a blank line between documents": (
-            config.samples_other_documents and num_train < 2
-        ),
-        f"{eval_fraction}: one document of {documents} is held out, and the second "
-        f"segment must come from another; expected a larger share, or 0": (
-            config.samples_other_documents and num_held_out == 1
+        f"expected a blank line between documents": needs_others and num_train < 2,
+        f"{eval_fraction}: holds out one document of {documents}, and the second "
+        f"segment must come from another": needs_others and num_held_out == 1,
+        f"{input_file}: all {counts['dropped_segments']} segments are single words; "
+        f"expected sentences": any(
+            each[f"{subset}_documents"] and not each["instances"]
+            for subset, each in subset_counts.items()
         ),
     }
     for message, applies in mistakes.items():
         if applies:
             raise InputError(message)
+    undecodable, lines = counts["undecodable_lines"], counts["lines"]
     warnings = {
-        f"the input is one document of {counts['lines']:,} lines: no blank line parts "
-        f"documents": documents == 1 and counts["lines"] > 1,
-        f"{counts['undecodable_lines']} lines held bytes that are not UTF-8": (
-            counts["undecodable_lines"]
+        f"the input is one document of {lines:,} lines: no blank line divides it": (
+            documents == 1 and lines > 1
         ),
-        f"no document was held out: {eval_fraction} of {documents}": (
+        f"{undecodable} lines have bytes that are not UTF-8": undecodable,
+        f"{eval_fraction}: holds out no document of {documents}": (
             config.eval_fraction and not num_held_out
         ),
         f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
@@ -263,16 +233,10 @@ def check_input(counts: Counter, config: CorpusSettings) -> list[str]:
 
 
 def _statistics(
-    subset: Subset, total: Counter, counts: Counter, config: CorpusSettings
+    config: CorpusSettings, subset: Subset, subset_counts: Mapping[Subset, Counter]
 ) -> dict[str, Any]:
-    """Returns the statistics of a subset.
-
-    Args:
-        subset: "train" or "eval".
-        total: the sum of the counters of all subsets.
-        counts: the counters of the subset.
-        config: the run's settings.
-    """
+    """Returns the statistics of a subset, see `describe`."""
+    counts, total = subset_counts[subset], sum(subset_counts.values(), Counter())
     tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")
     predictions = {kind: counts[f"predictions_{kind}"] for kind in kinds}

@@ -13,9 +13,9 @@ Letters: B rows, T tokens of a row, W words of the row with the most words, K wo
 the batch, P slots for predictions.
 """
 
-import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -40,37 +40,28 @@ FEATURES = {
 _TURNS = 32
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
     """The rules of masking.
 
-    Attributes:
+    **As released:** any token may replace a token. Here special tokens may not.
+
+    Args:
         config: `masked_lm_prob` and the other settings of masking. With
             `released_behaviour`, words and spans may continue after a [SEP].
+        vocabulary: the result of `manifest.describe_vocabulary`.
+
+    Attributes:
+        config: see above.
         mask_id: id of [MASK].
         replacements: int [M], the ids from which random tokens are drawn.
     """
 
-    config: CorpusSettings
-    mask_id: int
-    replacements: np.ndarray
-
-    @classmethod
-    def build(
-        cls,
-        config: CorpusSettings,
-        vocab_size: int,
-        special_ids: Iterable[int],
-        mask_id: int,
-    ) -> "Rules":
-        """Returns the rules for a vocabulary.
-
-        **As released:** any token may replace a token. Here special tokens may not.
-        """
-        replacements = np.arange(vocab_size)
+    def __init__(self, config: CorpusSettings, vocabulary: Mapping[str, Any]):
+        self.config = config
+        self.mask_id = vocabulary["mask_id"]
+        self.replacements = np.arange(vocabulary["size"])
         if not config.released_behaviour:
-            replacements = np.delete(replacements, sorted(special_ids))
-        return cls(config, mask_id, replacements)
+            self.replacements = np.delete(self.replacements, vocabulary["special_ids"])
 
     @property
     def thresholds(self) -> np.ndarray:

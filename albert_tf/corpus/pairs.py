@@ -10,7 +10,6 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,47 +23,32 @@ _OTHER_DOCUMENT_TRIES = 10
 Pair = tuple[int, int, int, int, int]
 
 
-class Document(NamedTuple):
-    """A document: adjacent segments of a `Text`.
-
-    Attributes:
-        begin: number of its first segment.
-        end: number of its last segment plus one.
-    """
-
-    begin: int
-    end: int
-
-
 class Text:
-    """Tokenized documents, with two bytes per token if the vocabulary allows it.
-
-    Args:
-        vocab_size: larger than all token ids.
+    """Tokenized documents.
 
     Attributes:
         bounds: S + 1 numbers for S segments; segment s consists of the tokens from
             bounds[s] to bounds[s + 1] - 1.
-        documents: the documents, in order.
+        documents: the numbers of the segments of each document.
     """
 
-    def __init__(self, vocab_size: int):
+    def __init__(self) -> None:
         self.bounds = [0]
-        self.documents: list[Document] = []
-        self._tokens = array.array("H" if vocab_size <= 1 << 16 else "I")
+        self.documents: list[range] = []
+        self._tokens = array.array("i")
 
     def add(self, segments: Sequence[Sequence[int]]) -> None:
         """Appends a document: the token ids of its segments, none of them empty."""
         begin = len(self.bounds) - 1
-        self.documents.append(Document(begin, begin + len(segments)))
+        self.documents.append(range(begin, begin + len(segments)))
         for segment in segments:
             self._tokens.extend(segment)
             self.bounds.append(len(self._tokens))
 
     @property
     def tokens(self) -> np.ndarray:
-        """Unsigned integers [N], the ids of all documents one after the other."""
-        return np.frombuffer(self._tokens, self._tokens.typecode)
+        """int32 [N], the ids of all documents one after the other."""
+        return np.frombuffer(self._tokens, np.int32)
 
 
 def pair(
@@ -138,17 +122,19 @@ class _Pairs:
     rng: random.Random
     counts: Counter
 
-    def draw_pairs(self, document: Document) -> Iterator[Pair]:
+    def draw_pairs(self, document: range) -> Iterator[Pair]:
         """Draws the pairs of one document, before truncation."""
         bounds, rng = self.text.bounds, self.rng
         objective = self.config.sentence_objective
         is_released = self.config.released_behaviour
         samples_others = self.config.samples_other_documents
         target = self._draw_target()
-        start = document.begin  # number of the pair's first segment
-        while start < document.end:
+        start = document.start  # number of the pair's first segment
+        while start < document.stop:
             a_begin = bounds[start]
-            stop = bisect.bisect_left(bounds, a_begin + target, start + 1, document.end)
+            stop = bisect.bisect_left(
+                bounds, a_begin + target, start + 1, document.stop
+            )
             is_single = stop == start + 1
             middle = stop if is_single else start + rng.randint(1, stop - start - 1)
             if samples_others and (
@@ -162,7 +148,10 @@ class _Pairs:
             else:
                 cut = self._cut(start) if is_single else bounds[middle]
                 if cut is not None:
-                    yield self._swap_or_keep(a_begin, cut, bounds[stop])
+                    if objective == "sop" and rng.random() < 0.5:
+                        yield cut, bounds[stop], a_begin, cut, 1
+                    else:
+                        yield a_begin, cut, cut, bounds[stop], 0
                 start = stop
             if not is_released:
                 target = self._draw_target()
@@ -173,12 +162,7 @@ class _Pairs:
             return self.rng.randint(2, longest)
         return longest
 
-    def _swap_or_keep(self, begin: int, middle: int, end: int) -> Pair:
-        if self.config.sentence_objective == "sop" and self.rng.random() < 0.5:
-            return middle, end, begin, middle, 1
-        return begin, middle, middle, end, 0
-
-    def _draw_other(self, document: Document, target: int) -> tuple[int, int]:
+    def _draw_other(self, document: range, target: int) -> tuple[int, int]:
         """Draws B from another document; B begins at a random segment."""
         documents, bounds = self.text.documents, self.text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
@@ -189,9 +173,9 @@ class _Pairs:
             # The released code keeps `document`. Here the first other one is taken.
             others = (d for d in documents if d != document)
             other = next(others, other)
-        segment = self.rng.randrange(other.begin, other.end)
+        segment = self.rng.choice(other)
         begin = bounds[segment]
-        stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.end)
+        stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.stop)
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:

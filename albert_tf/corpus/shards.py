@@ -11,11 +11,11 @@ shards. Nothing here depends on the number of workers.
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.corpus import documents, files, masking, pairs
+from albert_tf.corpus import documents, files, manifest, masking, pairs
 from albert_tf.corpus.config import CorpusSettings, Subset
 from albert_tf.data import records
 from albert_tf.text import tokenization
@@ -170,7 +170,7 @@ class Shard:
         The reason is that the second segment of a pair may come from another document.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
-        text, pending = pairs.Text(2 * tokenizer.vocab_size), list[list[list[int]]]()
+        text, pending = pairs.Text(), list[list[list[int]]]()
         lines = self._read_documents()
         # Unknown tokens that continue a word have other ids: with the word start rule
         # "released", the id of [MASK]; with "spaces", an id larger by `vocab_size`.
@@ -190,7 +190,7 @@ class Shard:
                 continue
             if is_full:
                 yield text
-                text = pairs.Text(2 * tokenizer.vocab_size)
+                text = pairs.Text()
             for document in pending:
                 text.add(document)
             pending.clear()
@@ -257,9 +257,7 @@ class Shard:
         """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`."""
         config, tokenizer = self._config, self._tokenizer
         batch_size = max(1, _BATCH_TOKENS // config.max_seq_length)
-        rules = masking.Rules.build(
-            config, tokenizer.vocab_size, tokenizer.special_ids, tokenizer.mask_id
-        )
+        rules = masking.Rules(config, manifest.describe_vocabulary(tokenizer))
         for i in range(0, len(drawn), batch_size):
             batch = self._assemble(text.tokens, drawn[i : i + batch_size])
             if config.masked_lm_prob:
@@ -364,6 +362,7 @@ def spec(config: CorpusSettings) -> records.Spec:
     )
     features["next_sentence_labels"] = records.Feature("int", 1)
     for name, dtype in masking.FEATURES.items() if config.masked_lm_prob else ():
-        kind: Literal["float", "int"] = "float" if dtype is np.float32 else "int"
-        features[name] = records.Feature(kind, config.prediction_slots)
+        features[name] = records.Feature(
+            "float" if dtype is np.float32 else "int", config.prediction_slots
+        )
     return features

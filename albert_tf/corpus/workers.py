@@ -1,34 +1,53 @@
-"""Runs a function in worker processes."""
+"""Runs a function in worker processes, or on Apache Beam for clusters.
+
+On Beam, the vocabulary must be at the same local path on every worker; the input and
+the output may be remote (gs://, s3://, hdfs://).
+"""
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from albert_tf import errors
+from albert_tf.corpus import files
 from albert_tf.errors import InputError
+
+Run = Callable[..., Iterable[Any]]
 
 
 @contextlib.contextmanager
-def pool(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
+def pool(
+    count: int, runner: str | None = None, runner_options: Sequence[str] = ()
+) -> Iterator[Run]:
     """Starts worker processes; an error in the block ends them at once.
 
     Args:
         count: number of processes; if it is 1, the calling process does the jobs.
+        runner: the Beam runner to use instead of processes.
+        runner_options: its options.
 
     Yields:
         A function `run(function, jobs)`: it calls `function`, which must be defined at
-        the top level of a module, with the arguments of each job, and yields the
-        results as they become ready.
+        the top level of a module, with the arguments of each job, and yields an item
+        for each finished job. On Beam, a call may be repeated, and the first argument
+        must be the path of the JSON file for its result. After an InputError, Beam's
+        result is {"error": message}, because runners wrap exceptions differently.
 
     Raises:
-        InputError: a worker was killed, or a function raised it.
+        InputError: a worker was killed, a function raised it, or Apache Beam or the
+            runner is not installed.
     """
+    if runner:
+        yield functools.partial(_run_on_beam, runner, runner_options)
+        return
     if count <= 1:
         yield itertools.starmap
         return
@@ -70,3 +89,43 @@ def _watch_parent(reader: multiprocessing.connection.Connection) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _run_on_beam(
+    runner: str,
+    runner_options: Sequence[str],
+    function: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+) -> Sequence[Any]:
+    """Calls a function for every job; see `pool`."""
+    files.beam_file_systems()
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    options = [f"--runner={runner}"]
+    if runner == "DaskRunner":
+        # Beam does not know this runner by its short name. By default, a partition has
+        # 128 jobs, and one worker runs them in turn.
+        options = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
+        options.append("--dask_partition_size=1")
+    try:
+        pipeline = apache_beam.Pipeline(
+            options=PipelineOptions([*options, *runner_options])
+        )
+    except (ImportError, ValueError) as error:
+        raise InputError(f"--runner: {errors.summarize(error)}") from error
+    with pipeline:
+        _ = (
+            pipeline
+            | apache_beam.Create(jobs)
+            | apache_beam.Reshuffle()
+            | apache_beam.Map(_call, function)
+        )
+    return jobs
+
+
+def _call(job: tuple[Any, ...], function: Callable[..., Any]) -> None:
+    try:
+        function(*job)
+    except InputError as error:
+        files.write_json(job[0], {"error": str(error)})

@@ -8,7 +8,6 @@ import pytest
 from helpers import contents, refusal
 
 from albert_tf.corpus import documents, files, shards
-from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
 
 
@@ -33,16 +32,6 @@ def test_a_mistake_on_beam_is_one_line(make, tmp_path):
         f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --encoding names "
         f"another encoding, and --replace_invalid_utf8 puts U+FFFD there"
     )
-
-
-def test_beam_takes_the_lock_of_local_runs(make, tmp_path):
-    pytest.importorskip("apache_beam")
-    with (
-        lock_folder(tmp_path / "run" / "x.tfrecord.work"),
-        concurrent.futures.ThreadPoolExecutor() as pool,
-        pytest.raises(InputError, match="another run"),
-    ):
-        pool.submit(make, runner="DirectRunner").result()
 
 
 def test_an_unknown_runner_is_one_line(make):

@@ -109,10 +109,10 @@ def test_both_halves_are_text_of_one_document_in_the_order_that_the_label_says(m
 
 
 def test_one_seed_gives_one_result_and_another_gives_another(make, small_shards):
-    one, again = contents(make("one")), contents(make("again"))
-    assert one == again
-    other = contents(make("other", random_seed=2))
-    assert other["x.tfrecord"] != one["x.tfrecord"]
+    one, packed = make("one"), make("again", compress=True)
+    other = contents(make("other", random_seed=2))["x.tfrecord"]
+    data = (packed / "x.tfrecord").read_bytes()
+    assert gzip.decompress(data) == contents(one)["x.tfrecord"] != other
 
 
 def test_processes_make_the_bytes_that_one_process_makes(make):
@@ -151,17 +151,10 @@ def test_the_description_counts_what_is_in_the_files(make, small_shards, tmp_pat
     assert held_out["statistics"]["documents"] == pytest.approx(40, abs=20)
     assert manifest.read(str(folder / "x-00002-of-00003")) == description
     assert manifest.read(str(folder / "y")) is None
-    damage = [
-        ("settings", "objective", None),
-        ("vocabulary", "special_ids", [1503]),
-        ("vocabulary", "mask_id", "4"),
-        ("statistics", "instances", numbers["instances"] + 1),
-    ]
-    for part, key, value in damage:
-        damaged = {**description, part: {**description[part], key: value}}
-        (folder / "x.json").write_text(json.dumps(damaged))
-        with pytest.raises(InputError, match="damaged, or of another version"):
-            manifest.read(str(folder / "x-00002-of-00003"))
+    del description["vocabulary"]
+    (folder / "x.json").write_text(json.dumps(description))
+    with pytest.raises(InputError, match="damaged, or of another version"):
+        manifest.read(str(folder / "x-00002-of-00003"))
 
 
 def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
@@ -174,12 +167,6 @@ def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
     counts = [file["records"] for file in description["files"].values()]
     assert sum(counts) == description["statistics"]["instances"]
     assert min(counts) >= max(counts) - 1
-    before = contents(folder), contents(tmp_path / "other")
-    make(output_file=names, log=(log := io.StringIO()))
-    assert "nothing to do" in log.getvalue()
-    (tmp_path / "other" / "x").unlink()
-    make(output_file=names)
-    assert (contents(folder), contents(tmp_path / "other")) == before
 
 
 def test_duplicates_are_spread_over_the_whole_output(make, small_shards):
@@ -221,7 +208,7 @@ def test_unknown_pieces_are_unknown_in_the_records_of_released_behaviour(make):
     assert 0 < boundary[ids == 1].mean() < 0.05
 
 
-def test_a_finished_run_is_left_alone(make):
+def test_a_finished_run_is_left_alone_until_a_file_has_gone(make):
     folder = make()
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     make(log=(log := io.StringIO()))
@@ -229,10 +216,6 @@ def test_a_finished_run_is_left_alone(make):
         f"{folder}/x.tfrecord.json: nothing to do, its files are complete\n"
     )
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-def test_a_file_that_has_gone_is_made_again(make):
-    folder = make()
     before = contents(folder)
     (folder / "x.tfrecord").unlink()
     make()
@@ -250,8 +233,8 @@ def test_a_run_that_held_out_nothing_is_finished(make, tmp_path):
 def test_a_finished_run_with_other_settings_is_refused(make):
     folder = make()
     assert refusal(make, ngram=2) == (
-        f"{folder}/x.tfrecord.json is from a run with other settings (settings: ngram "
-        f"was 3, is now 2); delete it or choose another --output_file"
+        f"{folder}/x.tfrecord.json is from a run with other settings (ngram was 3, is "
+        f"now 2); delete it or choose another --output_file"
     )
 
 
@@ -351,7 +334,7 @@ def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make)
     work = output.with_name("x.tfrecord.work")
     draw = random.Random(5)
     hits = 0
-    for _ in range(5):
+    for _ in range(3):
         process = start(*command)
         # From the moment there is work to lose, which depends on the machine.
         while process.poll() is None and not work.exists():
@@ -379,6 +362,7 @@ def test_a_signal_ends_the_run_and_its_workers_with_its_status(tmp_path, number)
     wait_until_gone(process.pid)
 
 
+TEXT = "one two\nthree four\n"
 ONE_DOCUMENT = (
     "--input_file={0}/x: one document, and the second segment must come from another; "
     "expected a blank line between documents"
@@ -389,37 +373,23 @@ ONE_DOCUMENT = (
     ("text", "changes", "message"),
     [
         (" \n\n", {}, "--input_file={0}/x: no text in it"),
-        ("one two\nthree four\n", {"objective": "nsp"}, ONE_DOCUMENT),
-        ("one two\nthree four\n", {"released_behaviour": True}, ONE_DOCUMENT),
-        (
-            "one two\nthree four\n",
-            {"eval_fraction": 0.999},
-            "--eval_fraction=0.999: no document is left to train on; the input has 1",
-        ),
-        (
-            "a\n\nthe\n",
-            {},
-            "no instance could be made: all 6 segments are single words; expected "
-            "sentences",
-        ),
-        (
-            "one two\n",
-            {"spm_model_file": None, "vocab_file": "{0}/vocab.txt"},
-            "{0}/vocab.txt: the vocabulary has no piece '[MASK]'",
-        ),
-        (
-            "one two\n",
-            {"output_file": ("{0}/x/y",)},
-            "{0}/x/y: cannot be written: File exists",
-        ),
-        ("one two\n", {"output_file": ("{0}",)}, "{0}: expected the name of a file"),
-        (
-            "one two\n",
-            {"output_file": ("{0}/./x",)},
-            "--output_file: {0}/./x is an input file, too",
-        ),
+        (TEXT, {"objective": "nsp"}, ONE_DOCUMENT),
+        (TEXT, {"released_behaviour": True}, ONE_DOCUMENT),
+        (TEXT, {"eval_fraction": 0.999},
+         "--eval_fraction=0.999: holds out all documents (1)"),
+        ("a\n\nthe\n", {}, "--input_file={0}/x: all 6 segments are single words; "
+         "expected sentences"),
+        (TEXT, {"spm_model_file": None, "vocab_file": "{0}/vocab.txt"},
+         "{0}/vocab.txt: the vocabulary has no piece '[MASK]'"),
+        (TEXT, {"spm_model_file": None},
+         "no vocabulary: expected --spm_model_file or --vocab_file"),
+        (TEXT, {"output_file": ("{0}/x/y",)},
+         "{0}/x/y: cannot be written: File exists"),
+        (TEXT, {"output_file": ("{0}",)}, "{0}: expected the name of a file"),
+        (TEXT, {"output_file": ("{0}/./x",)},
+         "--output_file: {0}/./x is an input file, too"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_used_is_refused(make, tmp_path, text, changes, message):
     (tmp_path / "x").write_text(text)
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
@@ -439,16 +409,10 @@ def test_odd_input_is_used_with_a_warning(make, tmp_path):
     make(log=(log := io.StringIO()), **changes)
     warnings = [line for line in log.getvalue().split("\n") if "warning" in line]
     assert warnings == [
-        "warning: the input is one document of 3 lines: no blank line parts documents",
-        "warning: 1 lines held bytes that are not UTF-8",
-        "warning: no document was held out: --eval_fraction=0.01 of 1",
+        "warning: the input is one document of 3 lines: no blank line divides it",
+        "warning: 1 lines have bytes that are not UTF-8",
+        "warning: --eval_fraction=0.01: holds out no document of 1",
     ]
-
-
-def test_a_compressed_run_holds_the_same_records(make):
-    plain, packed = make("plain"), make("packed", compress=True)
-    data = (packed / "x.tfrecord").read_bytes()
-    assert gzip.decompress(data) == (plain / "x.tfrecord").read_bytes()
 
 
 def test_a_very_long_line_is_encoded_in_parts(make, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def settings(**changes):
 
 def text(*documents):
     """Builds a text of tokens 0, 1, 2, ...; documents are lengths of segments."""
-    packed, at = pairs.Text(V), 0
+    packed, at = pairs.Text(), 0
     for document in documents:
         segments = []
         for length in document:
@@ -45,12 +45,6 @@ def draws(packed, config, times=400, starts=STARTS):
     return np.concatenate(
         [draw(packed, config, seed, starts)[0] for seed in range(times)]
     )
-
-
-def test_ids_of_a_large_vocabulary_take_four_bytes():
-    packed = pairs.Text(80_000)
-    packed.add([[70_000, 3]])
-    assert packed.tokens.tolist() == [70_000, 3]
 
 
 def test_sentence_order_divides_a_document_and_swaps_half_the_pairs():

@@ -65,7 +65,7 @@ def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkey
         parts = documents.ranges({str(path): path.stat().st_size})
         plan = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
         made = shards.Shard(config, plan).read_texts()
-        return [[each.end - each.begin for each in text.documents] for text in made]
+        return [list(map(len, text.documents)) for text in made]
 
     assert texts(2, 2, 3, 4, 5, 1) == [[2, 2, 3], [4, 5, 1]]
     assert texts(2, 2, 3, 4, 5, 1, 1) == [[2, 2, 3], [4, 5], [1, 1]]
@@ -77,23 +77,28 @@ def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkey
 )
 def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
     config = CorpusSettings(**VALUES, eval_fraction=0.1, **changes)
-    assert refusal(
-        manifest.check_input, Counter(train_documents=8, eval_documents=1), config
-    ) == (
-        "--eval_fraction=0.1: one document of 9 is held out, and the second segment "
-        "must come from another; expected a larger share, or 0"
+
+    def check(held_out, config=config):
+        train = Counter(train_documents=8, instances=9)
+        counts = {"train": train, "eval": Counter(eval_documents=held_out, instances=1)}
+        return manifest.check_input(counts, config)
+
+    assert refusal(check, 1) == (
+        "--eval_fraction=0.1: holds out one document of 9, and the second segment must "
+        "come from another"
     )
     for enough in (0, 2):
-        read = Counter(train_documents=8, eval_documents=enough)
-        manifest.check_input(read, config)
-    ordinary = CorpusSettings(**VALUES, eval_fraction=0.1)
-    manifest.check_input(Counter(train_documents=8, eval_documents=1), ordinary)
+        check(enough)
+    check(1, CorpusSettings(**VALUES, eval_fraction=0.1))
 
 
 def test_more_than_one_percent_of_unknown_tokens_is_a_warning():
     config = CorpusSettings(**VALUES)
-    read = Counter(train_documents=8, train_tokens=1000, train_unknown_tokens=357)
-    assert manifest.check_input(read, config) == [
-        "35.7% of the tokens are unknown: the vocabulary is not made for this text"
-    ]
-    assert manifest.check_input(Counter(read, train_unknown_tokens=-347), config) == []
+    for unknown, warnings in (
+        (357, ["35.7% of the tokens are unknown: the vocabulary is not made for this "
+               "text"]),
+        (10, []),
+    ):  # fmt: skip
+        read = Counter(train_documents=8, instances=9, train_tokens=1000)
+        read["train_unknown_tokens"] = unknown
+        assert manifest.check_input({"train": read}, config) == warnings
