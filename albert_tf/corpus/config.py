@@ -136,9 +136,8 @@ class CorpusSettings(MaskingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("input_file", "output_file"):
-            if not any(getattr(self, name)):
-                raise InputError(f"--{name}: expected at least one file, got none")
+        if not any(self.output_file):
+            raise InputError("--output_file: expected at least one file, got none")
         outputs = [os.path.normpath(path) for path in self.outputs]
         if len({*outputs}) < len(outputs):
             [(path, _)] = Counter(outputs).most_common(1)
@@ -146,21 +145,8 @@ class CorpusSettings(MaskingSettings):
                 f"--output_file: {path} would be written twice; the names of "
                 f"descriptions end in .json and held-out files have .eval in theirs"
             )
-        if not (self.spm_model_file or self.vocab_file):
-            raise InputError(
-                "--spm_model_file or --vocab_file must be given: got neither"
-            )
         if self.random_next_sentence and self.objective == "none":
-            raise InputError(
-                "--random_next_sentence asks for --objective=nsp: got --objective=none"
-            )
-        for name in ("ngram", "max_predictions_per_seq"):
-            value = getattr(self, name)
-            if value is not None and value > self.max_num_tokens:
-                raise InputError(
-                    f"--{name}={value}: expected at most {self.max_num_tokens}, "
-                    f"--max_seq_length less 3"
-                )
+            raise InputError("--random_next_sentence and --objective=none: give one")
 
     def base_path(self, subset: Subset) -> str:
         """The first output file without @N; with `.eval` for held-out documents."""

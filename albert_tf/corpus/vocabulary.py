@@ -17,9 +17,9 @@ from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import add_cleaning, clean_text
 
-CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
-_MAX_LINE_CHARS = 1_000
+# So a line is divided into parts of at most 1,000 characters, if possible at spaces.
+_PARTS = re.compile(r".{1,1000}\Z|.{1,999}(?= )|.{1000}", re.DOTALL)
 # SentencePiece skips lines with these reserved characters; spaces replace them.
 _RESERVED = str.maketrans("▅\0", "  ")
 
@@ -75,18 +75,7 @@ class VocabularySettings(flags.Settings):
                 f"--model_prefix={self.model_prefix}: expected how the files' names "
                 f"begin, such as {os.path.join(self.model_prefix, '30k')}, not a folder"
             )
-        if self.input_sentence_size != 0 and self.input_sentence_size <= 100:
-            raise InputError(
-                f"--input_sentence_size={self.input_sentence_size}: expected more than "
-                f"100, or 0 for all lines"
-            )
-        seen = {"<pad>", "<unk>", *CONTROL_SYMBOLS}
         for symbol in self.user_defined_symbols:
-            if symbol in seen:
-                raise InputError(
-                    f"--user_defined_symbols: {symbol!r} is given twice or is special"
-                )
-            seen.add(symbol)
             cleaned = clean_text(symbol, self.do_lower_case, self.keep_accents)
             if not symbol or cleaned != symbol:
                 raise InputError(
@@ -168,7 +157,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
                 )
                 if text.strip():
                     count += 1
-                    yield from _cut(text)
+                    yield from _PARTS.findall(text)
         except Exception as error:
             failure = error
 
@@ -185,7 +174,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
             unk_id=1,
             bos_id=-1,  # no such token
             eos_id=-1,  # no such token
-            control_symbols=list(CONTROL_SYMBOLS),
+            control_symbols=["[CLS]", "[SEP]", "[MASK]"],
             user_defined_symbols=list(settings.user_defined_symbols),
             byte_fallback=settings.byte_fallback,
             # Sums of floats depend on the number of threads, so it is the same on every
@@ -223,16 +212,4 @@ def _explain(message: str, count: int, settings: VocabularySettings) -> InputErr
             f"the text: expected at least {smallest[1]}, or a lower "
             f"--character_coverage than {settings.character_coverage}"
         )
-    return InputError(f"SentencePiece cannot train a vocabulary: {message}")
-
-
-def _cut(line: str) -> Iterator[str]:
-    """Yields parts of a line that are short enough for the trainer."""
-    begin = 0
-    while begin < len(line):
-        end = begin + _MAX_LINE_CHARS
-        if end < len(line):
-            space = line.rfind(" ", begin, end)
-            end = space if space > begin else end
-        yield line[begin:end]
-        begin = end
+    return InputError(f"SentencePiece cannot train with these flags: {message}")

@@ -12,6 +12,7 @@ import sentencepiece
 from helpers import ROOT, refusal
 
 from albert_tf.corpus import vocabulary
+from albert_tf.errors import InputError
 from albert_tf.text import tokenization
 
 LINES = [
@@ -102,6 +103,19 @@ def test_the_smallest_vocabulary_is_named_and_works(tmp_path):
     assert len(pieces(tmp_path)) == smallest
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_sentence_size": 7}, r"input_sentence_size\(\) > 100"),
+        ({"user_defined_symbols": ("[", "[")}, r"\[ is already defined"),
+    ],
+)
+def test_what_sentencepiece_refuses_is_one_line(tmp_path, changes, message):
+    message = "^SentencePiece cannot train with these flags: .*" + message
+    with pytest.raises(InputError, match=message):
+        vocabulary.train(LINES, settings(tmp_path, **changes))
+
+
 def test_an_error_while_reading_ends_the_training(tmp_path):
     def broken():
         yield from LINES
@@ -117,7 +131,11 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
     [
         ("a.txt", b"", "--input_file={pattern}: no text in it"),
         ("a.txt", b" \n\n", "--input_file={pattern}: no text in it"),
-        ("b", b"", "--input_file={pattern}: no such file"),
+        (
+            *("b", b""),
+            "--input_file={pattern}: no such file; expected files or patterns such as "
+            "corpus/*.txt",
+        ),
         (
             "a.txt",
             b"one\ncaf\xe9 two\n",
@@ -128,8 +146,8 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
         (
             "a.txt.gz",
             gzip.compress(b"text " * 99, mtime=0)[:-9],
-            "{path}: damaged gzip file: Compressed file ended before the "
-            "end-of-stream marker was reached",
+            "{path}: Compressed file ended before the end-of-stream marker was "
+            "reached; expected text, plain or a whole gzip file",
         ),
     ],
 )
