@@ -103,27 +103,20 @@ def rows(
     Raises:
         JsonError: the file is one value, and not valid JSON.
     """
-    # Lines after a first line that ends with "}" or "]" are JSON lines. A list may also
-    # continue after such a line.
+    # Lines after a complete first line are JSON lines. A list may also continue after
+    # such a line.
     first_line, _, other_lines = text.strip().partition("\n")
-    is_complete = first_line.rstrip().endswith(("}", "]"))
-    if first_line.startswith("[") or not (other_lines and is_complete):
-        try:
-            value = parse(text, path)
-        except JsonError:
-            if first_line.startswith(("[", "{")) and other_lines and not is_complete:
-                raise
+    is_complete = not first_line.startswith("{") or first_line.rstrip().endswith("}")
+    if first_line and (first_line.startswith("[") or not (other_lines and is_complete)):
+        value = parse(text, path)
+        if isinstance(value, dict) and header is not None:
+            header |= value
+        items = _items(value)
+        if items is None:
+            yield 1, value
         else:
-            if isinstance(value, dict) and header is not None:
-                header |= value
-            items = _items(value)
-            if items is not None:
-                yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
-                return
-            # The loop below also yields blank lines around a value of one line.
-            if other_lines or text.rstrip("\n") == first_line:
-                yield 1, value
-                return
+            yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
+        return
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:
             yield number, parse(line, path, number) if line.strip() else BLANK

@@ -15,8 +15,8 @@ A `Dialect`, Excel's first line `sep=;`, or a header with another delimiter over
 the suffix.
 
 Lines end with `\n` or `\r\n`, or all of them with `\r`; otherwise a lone `\r` is a
-character of the text. An empty line is skipped and counted, except in a TSV table of
-one column, where it is an empty text (in CSV `""` is an empty text).
+character of the text. An empty line after the header is skipped and counted, except in
+a TSV table of one column, where it is an empty text (in CSV `""` is an empty text).
 
 A broken row is an error that names file and line, or, on request, is skipped and
 reported.
@@ -24,6 +24,7 @@ reported.
 
 import codecs
 import csv
+import functools
 import io
 import itertools
 import json
@@ -42,12 +43,12 @@ _INVALID_BYTE = re.compile("[\udc80-\udcff]")
 # Replaces a lone carriage return, which the csv module takes for the end of a row.
 _RETURN = "\ud800"
 # A first line for Excel that gives the delimiter.
-_SEP = re.compile(b'"?sep=(.)"?\r?\n', re.IGNORECASE)
+_SEP = re.compile('"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
 # A quoted cell that contains quotes, as pandas, R and Excel write it.
-_QUOTED = re.compile(rb'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
-_SAMPLE_BYTES = 1 << 16
+_QUOTED = re.compile(r'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
+_SAMPLE_CHARS = 1 << 16
 # UTF-16 and gzip files have one of these among their first two bytes.
 _FIRST_BYTES = {*b"\xff\xfe\0\x1f"}
 _DELIMITERS = (",", ";", "\t", "|")
@@ -171,17 +172,16 @@ def read(
             number of cells than the header, has another encoding, is not JSON, lacks a
             value, or `make` rejects it.
     """
-    reader = _Reader(Path(path), columns, header, dialect, log)
+    numbered_rows, to_values = _open(Path(path), columns, header, dialect, log)
     rows: list[Row] = []
     skipped: list[str] = []
     blank = 0
-    for line, values in reader.read_rows():
-        if values is None:
+    for line, row in numbered_rows:
+        if row is json_values.BLANK:
             blank += 1
             continue
         try:
-            if isinstance(values, RowError):
-                raise values
+            values = to_values(row)
             _check_not_empty(columns, values)
             rows.append(make(values))
         except RowError as problem:
@@ -244,99 +244,96 @@ def _check_bytes(text: str) -> None:
         raise RowError(f"bytes of another encoding in {part!r}{files.OTHER_ENCODING}")
 
 
-# Pairs of the number of a line and its values, None (a blank line) or a `RowError`.
+# Pairs of the number of a line and its row: the cells, a JSON value, `BLANK` for a
+# blank line, or an error.
 _NumberedRows = Iterator[tuple[Any, Any]]
 
 
-class _Reader(NamedTuple):
-    """Reads the rows of one file; see `read` for the fields."""
+def _open(
+    path: Path,
+    columns: Sequence[Column],
+    header: Sequence[str] | None,
+    dialect: Dialect,
+    log: Callable[[str], None],
+) -> tuple[_NumberedRows, Callable[[Any], list[Value]]]:
+    """Opens a table, see `read`.
 
-    path: Path
-    columns: Sequence[Column]
-    header: Sequence[str] | None
-    dialect: Dialect
-    log: Callable[[str], None]
-
-    def read_rows(self) -> _NumberedRows:
-        suffix = files.suffix(self.path)
-        if suffix not in _SUFFIXES:
-            raise InputError(
-                f"{self.path}: unknown kind of table; expected a name that ends in "
-                f"{', '.join(_SUFFIXES)}"
-            )
-        if suffix in _JSON and self.header:
-            raise InputError(
-                f"{self.path}: names its own columns, but these names are given: "
-                f"{_join_names(self.header)}"
-            )
-        data = files.read_utf8(self.path, self.dialect.encoding, "surrogateescape")
+    Returns:
+        The rows, and a function that returns the values of `columns` in a row, or
+        raises RowError.
+    """
+    suffix = files.suffix(path)
+    if suffix not in _SUFFIXES:
+        raise InputError(
+            f"{path}: unknown kind of table; expected a name that ends in "
+            f"{', '.join(_SUFFIXES)}"
+        )
+    if suffix in _JSON and header:
+        raise InputError(
+            f"{path}: names its own columns, but these names are given: "
+            f"{_join_names(header)}"
+        )
+    data = files.read_utf8(path, dialect.encoding, "surrogateescape")
+    text = data.decode(errors="surrogateescape")
+    if suffix in _JSON:
+        return json_values.rows(text, path), functools.partial(_from_json, columns)
+    default = "," if suffix == ".csv" else "\t"
+    is_quoted = dialect.quoted or default == ","
+    delimiter, skipped_lines = dialect.delimiter or default, 0
+    if is_quoted and (match := _SEP.match(text)):
+        delimiter, skipped_lines, text = match[1], 1, text[match.end() :]
+    first_line = text.lstrip("\r\n").partition("\n")[0].rstrip("\r")
+    if header is None and "\r" in first_line:
+        raise InputError(f"{path}: lines end with \\r alone; expected \\n or \\r\\n")
+    if header is None and dialect.delimiter is None:
+        delimiter = _find_delimiter(first_line, columns, delimiter)
+        if delimiter != default:
+            log(f"{path}: cells between {delimiter!r}, as its first line has them")
+            is_quoted = True  # a CSV table in spite of its suffix
+    if not is_quoted and _QUOTED.search(text, 0, _SAMPLE_CHARS):
+        log(
+            f"{path}: quotes around cells are read as characters; --quoted takes them "
+            f"away"
+        )
+    rows = _split_unquoted(text, delimiter)
+    if is_quoted:
+        # If the first line has a space after a delimiter, cells begin after spaces.
+        skip_space = f"{delimiter} " in first_line
+        rows = _split_quoted(text, path, delimiter, skip_space, 1 + skipped_lines)
+    if header is None:
+        rows = itertools.dropwhile(lambda row: row[1] is json_values.BLANK, rows)
+        line, header = next(rows, (1, None))
+        if header is None:  # an empty file
+            return rows, list
         try:
-            if suffix in _JSON:
-                text = data.decode(errors="surrogateescape")
-                yield from _from_json(text, self.path, self.columns)
-            else:
-                delimiter = "," if suffix == ".csv" else "\t"
-                yield from self._from_text(data, delimiter)
-        except csv.Error as error:
-            raise InputError(f"{self.path}: {error}") from error
+            _check_cells(header)
+        except RowError as problem:
+            raise InputError(f"{path}:{line}: {problem}") from None
+    indices = [_find_index(path, column, header) for column in columns]
+    if not is_quoted and len(header) == 1:
+        # In an unquoted table of one column, an empty line is an empty text.
+        rows = ((n, [""] if x is json_values.BLANK else x) for n, x in rows)
+    return rows, functools.partial(_from_cells, header, indices)
 
-    def _from_text(self, data: bytes, default: str) -> _NumberedRows:
-        """Yields the rows of a TSV or CSV file; `default` is the suffix's delimiter."""
-        is_quoted = self.dialect.quoted or default == ","
-        delimiter, skipped_lines = self.dialect.delimiter or default, 0
-        if is_quoted and (match := _SEP.match(data)):
-            delimiter, skipped_lines, data = match[1].decode(), 1, data[match.end() :]
-        texts = (line.rstrip(b"\r\n") for line in io.BytesIO(data))
-        first_line = next(filter(None, texts), b"").decode(errors="surrogateescape")
-        if self.header is None and "\r" in first_line:
-            raise csv.Error("lines end with \\r alone; expected \\n or \\r\\n")
-        if self.header is None and self.dialect.delimiter is None:
-            delimiter = _find_delimiter(first_line, self.columns, delimiter)
-            if delimiter != default:
-                self.log(
-                    f"{self.path}: cells between {delimiter!r}, as its first line has "
-                    f"them"
-                )
-                is_quoted = True  # a CSV table in spite of its suffix
-        if not is_quoted and b'"' in data and _QUOTED.search(data, 0, _SAMPLE_BYTES):
-            self.log(
-                f"{self.path}: quotes around cells are read as characters; --quoted "
-                f"takes them away"
-            )
-        rows = _split_unquoted(data, delimiter)
-        if is_quoted:
-            # If the first line has a space after a delimiter, cells begin after spaces.
-            rows = _split_quoted(data, delimiter, f"{delimiter} " in first_line)
-        if skipped_lines:
-            rows = ((number + skipped_lines, cells) for number, cells in rows)
-        yield from self._from_cells(rows, not is_quoted)
 
-    def _from_cells(self, rows: _NumberedRows, is_unquoted: bool) -> _NumberedRows:
-        """Yields the values of `columns` in each row, after the row with the header."""
-        header = self.header
-        if header is None:
-            for line, cells in rows:
-                if cells is not None:
-                    break
-                yield line, None
-            else:
-                return
-            if isinstance(cells, RowError):
-                raise InputError(f"{self.path}:{line}: {cells}")
-            header = cells
-        indices = [_find_index(self.path, column, header) for column in self.columns]
-        width = len(header)
-        for line, cells in rows:
-            # In an unquoted table of one column, an empty line is an empty text.
-            if cells is None and is_unquoted and width == 1:
-                cells = [""]
-            if cells is None or isinstance(cells, RowError):
-                yield line, cells
-            elif len(cells) != width:
-                expected = f"expected {width} ({_join_names(header)})"
-                yield line, RowError(f"{len(cells)} cells; {expected}")
-            else:
-                yield line, [None if i is None else cells[i] for i in indices]
+def _from_cells(
+    header: Sequence[str], indices: Sequence[int | None], cells: Any
+) -> list[Value]:
+    """Returns the cells at some indices; None for a column that the table lacks."""
+    _check_cells(cells)
+    if len(cells) != len(header):
+        raise RowError(
+            f"{len(cells)} cells; expected {len(header)} ({_join_names(header)})"
+        )
+    return [None if i is None else cells[i] for i in indices]
+
+
+def _check_cells(cells: Any) -> None:
+    """Raises an error that has the place of cells, or the error of a cell."""
+    if isinstance(cells, RowError):
+        raise cells
+    for cell in cells:
+        _check_bytes(cell)
 
 
 def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str:
@@ -349,24 +346,18 @@ def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str
     return matches[0] if len(matches) == 1 else default
 
 
-def _split_unquoted(data: bytes, delimiter: str) -> _NumberedRows:
+def _split_unquoted(text: str, delimiter: str) -> _NumberedRows:
     # str.splitlines would also divide at characters of texts, such as U+2028.
-    for number, line in enumerate(io.BytesIO(data), 1):
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            yield number, line.decode().split(delimiter) if line else None
-        except UnicodeDecodeError:
-            try:
-                # This always raises, since the line is not UTF-8.
-                _check_bytes(line.decode(errors="surrogateescape"))
-            except RowError as problem:
-                yield number, problem
+    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
+        line = line.removesuffix("\n").removesuffix("\r")
+        yield number, line.split(delimiter) if line else json_values.BLANK
 
 
-def _split_quoted(data: bytes, delimiter: str, skip_space: bool) -> _NumberedRows:
+def _split_quoted(
+    text: str, path: Path, delimiter: str, skip_space: bool, first_number: int
+) -> _NumberedRows:
     csv.field_size_limit(sys.maxsize)
-    text = data.decode(errors="surrogateescape")
-    text, return_count = re.subn("\r(?!\n|\\Z)", _RETURN, text)
+    text = re.sub("\r(?!\n|\\Z)", _RETURN, text)
     reader = csv.reader(
         io.StringIO(text, newline="\n"),
         delimiter=delimiter,
@@ -374,25 +365,20 @@ def _split_quoted(data: bytes, delimiter: str, skip_space: bool) -> _NumberedRow
         strict=True,
     )
     while True:
-        begin = reader.line_num + 1
+        number = reader.line_num + first_number
         try:
-            cells: Any = next(reader) or None
-            if cells and return_count:
-                cells = [cell.replace(_RETURN, "\r") for cell in cells]
-            for cell in cells or ():
-                _check_bytes(cell)
-        except RowError as problem:
-            cells = problem
+            cells = [cell.replace(_RETURN, "\r") for cell in next(reader)]
         except StopIteration:
             return
         except csv.Error as error:
             if "end of data" in str(error):
                 # The end of the row is unknown, so the row cannot be skipped.
-                raise csv.Error(
-                    f"the quote opened in line {begin} never ends"
+                raise InputError(
+                    f"{path}: the quote opened in line {number} never ends"
                 ) from None
-            cells = RowError(f"broken quoting: {error}")
-        yield begin, cells
+            yield number, RowError(f"broken quoting: {error}")
+        else:
+            yield number, cells or json_values.BLANK
 
 
 def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None:
@@ -408,19 +394,12 @@ def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None
     return header.index(name)
 
 
-def _from_json(text: str, path: Path, columns: Sequence[Column]) -> _NumberedRows:
-    for number, row in json_values.rows(text, path):
-        try:
-            if isinstance(row, json_values.JsonError):
-                raise RowError(row.problem)
-            if row is json_values.BLANK:
-                yield number, None
-            elif isinstance(row, dict):
-                yield number, [_get_value(row, column) for column in columns]
-            else:
-                raise RowError(f"not a JSON object but {errors.quote(row)}")
-        except RowError as problem:
-            yield number, problem
+def _from_json(columns: Sequence[Column], row: Any) -> list[Value]:
+    if isinstance(row, json_values.JsonError):
+        raise RowError(row.problem)
+    if not isinstance(row, dict):
+        raise RowError(f"not a JSON object but {errors.quote(row)}")
+    return [_get_value(row, column) for column in columns]
 
 
 def _get_value(row: dict[str, Any], column: Column) -> Value:
