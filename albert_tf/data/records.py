@@ -15,10 +15,7 @@ a fraction of a second, and a record takes microseconds.
 
 import contextlib
 import functools
-import gzip
 import itertools
-import math
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,8 +42,6 @@ _KEY = b"\x0a"
 _VALUE = b"\x12"
 _PACKED = b"\x0a"
 _LIST = {"float": b"\x12", "int": b"\x1a"}
-# Errors of truncated or damaged files; the last two come from impossible lengths.
-_DAMAGE = (EOFError, OSError, struct.error, zlib.error, OverflowError, ValueError)
 
 
 class Feature(NamedTuple):
@@ -59,6 +54,9 @@ class Feature(NamedTuple):
 
     kind: Literal["int", "float"]
     length: int
+
+    def __str__(self) -> str:
+        return f"{self.length} values of type {self.kind}"
 
 
 Spec = Mapping[str, Feature]
@@ -77,21 +75,10 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
     Returns:
         B serialised examples.
-
-    Raises:
-        ValueError: a feature is missing, unknown, or not of shape [B, length].
     """
-    if batch.keys() != spec.keys():
-        raise ValueError(f"features {sorted(batch)}, expected {sorted(spec)}")
-    rows = len(next(iter(batch.values())))
     columns = []
     for name in sorted(spec):
-        kind, length = spec[name]
-        if batch[name].shape != (rows, length):
-            raise ValueError(
-                f"feature {name!r} has shape {batch[name].shape}, "
-                f"expected {(rows, length)}"
-            )
+        kind = spec[name].kind
         data, ends = (_floats if kind == "float" else _varints)(batch[name])
         columns.append(_entries(name, kind, data, ends))
     return [
@@ -226,26 +213,16 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
 
 
 def count(path: str) -> int:
-    """Counts the records of a file; skips the content of uncompressed records.
+    """Counts the records of a file.
 
     Raises:
-        InputError: the file cannot be read or ends within a record.
+        InputError: the file cannot be read, is damaged or ends within a record.
     """
-    records = 0
-    try:
-        is_compressed = compression([path]) == "GZIP"
-        file_end = math.inf if is_compressed else os.path.getsize(path)
-        with (gzip.open if is_compressed else open)(path, "rb") as file:
-            while header := file.read(_HEADER_BYTES):
-                [length] = struct.unpack("<Q", header[:8])
-                end = file.tell() + length + _FOOTER_BYTES
-                # A seek beyond the end stops at the end in gzip files, not in others.
-                if file.seek(end) < end or end > file_end:
-                    raise EOFError
-                records += 1
-    except _DAMAGE as error:
-        raise InputError(f"{path}: not a whole TFRecord file") from error
-    return records
+    import tensorflow as tf
+
+    with errors.wrap_read(path, "a whole TFRecord file"):
+        dataset = tf.data.TFRecordDataset(path, compression([path]), 1 << 20)
+        return int(dataset.reduce(0, lambda number, _: number + 1))
 
 
 def features_of(path: str) -> dict[str, Feature]:
@@ -278,19 +255,13 @@ def check(files: Iterable[str], spec: Spec) -> None:
     """
     for path in files:
         features = features_of(path)
-        for name, (kind, length) in spec.items() if features else ():
-            if name not in features:
+        for name, expected in spec.items() if features else ():
+            actual = features.get(name)
+            if actual != expected:
                 raise InputError(
-                    f"{path}: no feature {name!r}; the records hold {sorted(features)}"
+                    f"{path}: feature {name!r}: {actual or 'missing'}; expected "
+                    f"{expected}"
                 )
-            actual = features[name]
-            problem = ""
-            if actual.kind != kind:
-                problem = f"holds {actual.kind} values, expected {kind}"
-            elif actual.length != length:
-                problem = f"has {actual.length} values, expected {length}"
-            if problem:
-                raise InputError(f"{path}: feature {name!r} {problem}")
 
 
 def locate_error(
