@@ -8,7 +8,6 @@ against the live servers.
 """
 
 import functools
-import itertools
 import json
 import logging
 from collections.abc import Mapping
@@ -69,9 +68,8 @@ def fetch(name: str) -> Path:
     folder = data_folder / dataset.folder
     if not folder.is_dir():
         _log.warning("%s: licence: %s", name, dataset.licence)
-    remotes = list(itertools.starmap(download.Remote, dataset.files.items()))
     arrange = _ARRANGE.get(name, lambda new_folder: new_folder / dataset.archive_folder)
-    download.make_folder(folder, remotes, arrange)
+    download.make_folder(folder, dataset.files, arrange)
     return data_folder / Path(dataset.folder).parts[0]
 
 

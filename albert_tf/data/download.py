@@ -1,6 +1,6 @@
 """Downloads files and archives into folders, which appear when they are complete.
 
-make_folder(home() / "data/glue/CoLA", [Remote(url, sha256)], lambda folder: folder)
+make_folder(home() / "data/glue/CoLA", {url: sha256}, lambda folder: folder)
 """
 
 import contextlib
@@ -8,9 +8,8 @@ import gzip
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from albert_tf import errors
 from albert_tf.data import files
@@ -19,30 +18,13 @@ from albert_tf.errors import InputError
 HOME = "ALBERT_TF_HOME"
 
 
-class Remote(NamedTuple):
-    """A file to download.
-
-    Attributes:
-        url: its address; the last part of its path is the file's name.
-        sha256: its published checksum, hexadecimal, if there is one.
-    """
-
-    url: str
-    sha256: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.url.rpartition("/")[2]
-
-
 def home() -> Path:
     """Returns the folder of downloads: $ALBERT_TF_HOME, or ~/.cache/albert_tf."""
     return Path(os.environ.get(HOME) or "~/.cache/albert_tf").expanduser()
 
 
 def make_folder(
-    target: Path, remotes: Sequence[Remote], arrange: Callable[[Path], Path]
+    target: Path, urls: Mapping[str, str | None], arrange: Callable[[Path], Path]
 ) -> Path:
     """Downloads and unpacks files into a folder that does not exist.
 
@@ -51,7 +33,8 @@ def make_folder(
 
     Args:
         target: the folder to make.
-        remotes: plain files, or one `.tar.gz` or `.zip`, which is unpacked.
+        urls: {address: SHA-256 checksum, hexadecimal, or None} of plain files, or of
+            one `.tar.gz` or `.zip`, which is unpacked.
         arrange: checks and arranges the folder of the downloaded files, and returns the
             folder that becomes `target`: the same folder or one in it.
 
@@ -71,7 +54,8 @@ def make_folder(
             shutil.rmtree(work, ignore_errors=True)
             try:
                 # All plain files are in the same folder.
-                folder = [_download(item, work, target.parent) for item in remotes][-1]
+                for url, sha256 in urls.items():
+                    folder = _download(url, sha256, work, target.parent)
                 folder = arrange(folder)
                 with errors.wrap_write(target):
                     folder.rename(target)
@@ -80,11 +64,12 @@ def make_folder(
     return target
 
 
-def _download(remote: Remote, work: Path, folder: Path) -> Path:
+def _download(url: str, sha256: str | None, work: Path, folder: Path) -> Path:
     """Downloads a file, and unpacks an archive.
 
     Args:
-        remote: the file or archive.
+        url: the address; the last part of its path is the file's name.
+        sha256: the published checksum, if there is one.
         work: the folder for unfinished files.
         folder: a folder that may contain the file, put there by hand.
 
@@ -93,25 +78,26 @@ def _download(remote: Remote, work: Path, folder: Path) -> Path:
     """
     import keras
 
-    is_archive = remote.name.endswith((".tar.gz", ".zip"))
-    local_file = folder / remote.name
+    name = url.rpartition("/")[2]
+    is_archive = name.endswith((".tar.gz", ".zip"))
+    local_file = folder / name
     with errors.wrap_write(work):
         work.mkdir(exist_ok=True)
-    expected = f"a connection, or {remote.name} put into {folder} by hand"
+    expected = f"a connection, or {name} put into {folder} by hand"
     # Keras prints its progress to the standard output, which is for results.
-    with errors.wrap_read(remote.url, expected), contextlib.redirect_stdout(sys.stderr):
+    with errors.wrap_read(url, expected), contextlib.redirect_stdout(sys.stderr):
         path = keras.utils.get_file(
-            remote.name,
-            local_file.absolute().as_uri() if local_file.is_file() else remote.url,
-            file_hash=remote.sha256,
+            name,
+            local_file.absolute().as_uri() if local_file.is_file() else url,
+            file_hash=sha256,
             extract=is_archive,
             cache_dir=str(work),
             cache_subdir="",
         )
         if not os.path.exists(path):
-            raise InputError(f"{remote.url}: no archive; expected {expected}")
-        if remote.name.endswith(".gz"):
-            with gzip.open(work / remote.name) as file:  # reading compares its checksum
+            raise InputError(f"{url}: no archive; expected {expected}")
+        if name.endswith(".gz"):
+            with gzip.open(work / name) as file:  # reading compares its checksum
                 while file.read(1 << 20):
                     pass
     return Path(path) if is_archive else work

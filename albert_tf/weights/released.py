@@ -40,7 +40,7 @@ def resolve(path: str | Path) -> Path:
         return _download_from_hub(name)
     return download.make_folder(
         download.home() / "weights" / name,
-        [download.Remote(_ADDRESS.format(name))],
+        {_ADDRESS.format(name): None},
         lambda root: _find_model_folder(name, root),
     )
 

@@ -1,21 +1,17 @@
 """Downloads, from a server that the tests stand for."""
 
+import concurrent.futures
 import hashlib
 import io
 import os
-import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from helpers import refusal
 
 from albert_tf.data import download
-from albert_tf.data.download import Remote
 from albert_tf.errors import InputError
 
-ROOT = Path(__file__).parents[2]
 URL = "https://example.org/data/texts.bin"
 CONTENTS = bytes(range(256)) * 1000
 
@@ -23,7 +19,7 @@ CONTENTS = bytes(range(256)) * 1000
 def fetch(sha256=None, url=URL, arrange=lambda new: new):
     """Makes the folder "home/texts"; returns its files' contents by name."""
     target = download.home() / "texts"
-    assert download.make_folder(target, [Remote(url, sha256)], arrange) == target
+    assert download.make_folder(target, {url: sha256}, arrange) == target
     return {path.name: path.read_bytes() for path in target.iterdir()}
 
 
@@ -92,24 +88,9 @@ def test_an_archive_stays_inside_its_folder(server, tmp_path):
     assert not list(tmp_path.rglob("out*"))
 
 
-FETCH = """
-import sys
-from pathlib import Path
-from albert_tf.data import download
-made = []
-target = Path(sys.argv[1]) / "texts"
-remote = download.Remote(Path(sys.argv[2]).as_uri())
-download.make_folder(target, [remote], lambda new: made.append(new) or new)
-print(len(made))
-"""
-
-
-def test_of_several_processes_one_downloads(tmp_path):
-    (tmp_path / "source").write_bytes(CONTENTS)
-    command = [sys.executable, "-c", FETCH, tmp_path / "home", tmp_path / "source"]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(3)
-    ]
-    outputs = sorted(process.communicate()[0] for process in processes)
-    assert outputs == [b"0\n", b"0\n", b"1\n"]
-    assert (tmp_path / "home/texts/source").read_bytes() == CONTENTS
+def test_of_several_threads_one_downloads(server):
+    server.files[URL] = CONTENTS
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        fetched = list(pool.map(lambda _: fetch(), range(3)))
+    assert fetched == [{"texts.bin": CONTENTS}] * 3
+    assert server.requests == [URL]
