@@ -7,7 +7,6 @@ resumes from the number of examples seen, and saves no buffer.
 B is the number of rows in the batch of all devices together.
 """
 
-import abc
 import contextlib
 import dataclasses
 import functools
@@ -48,7 +47,7 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
     """Turns TensorFlow's errors into InputError.
 
     TensorFlow's messages name an operation, not a record. If a record can be the cause
-    of an error, the source searches for this record.
+    of an error, `Records.locate_error` searches for this record.
 
     Args:
         source: the source that is read in the block.
@@ -66,7 +65,7 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
             tf.errors.DataLossError
             | tf.errors.InvalidArgumentError
             | UnicodeDecodeError,
-        ):
+        ) and isinstance(source, Records):
             source.locate_error()
         message = errors.summarize(error)
         if isinstance(error, tf.errors.ResourceExhaustedError):
@@ -75,21 +74,46 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
         raise InputError(f"{location()}: {message}") from error
 
 
-class Source(abc.ABC):
-    """A source of examples."""
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """Examples in record files; evaluation reads them in order.
 
-    @abc.abstractmethod
+    Attributes:
+        files: TFRecord files, plain or all compressed with gzip.
+        sizes: number of records in each file.
+        spec: the features to read.
+        prepare: transforms a batch of examples; also takes the seed, and the positions
+            of the examples in the run, int64 [B].
+        limits: upper limits of the values of some features, see `records.parser`. The
+            check takes 5 % of the time.
+        padded: {feature that is 0 only in padding: other features of that length}. If
+            it is not empty, training groups rows by the length of the first feature,
+            and cuts features to the longest row of a batch. A run with another batch
+            size then resumes only at about the same position.
+        multiple: lengths are rounded up to a multiple of this number, see
+            `BucketedExamples`.
+    """
+
+    files: tuple[str, ...]
+    sizes: tuple[int, ...]
+    spec: records.Spec
+    prepare: Prepare | None = None
+    limits: records.Limits = dataclasses.field(default_factory=dict)
+    padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    multiple: int = 8
+
     def __len__(self) -> int:
         """Returns the number of examples."""
+        return sum(self.sizes)
 
-    def locate_error(self) -> None:  # noqa: B027 (not all sources can find it)
-        """Searches for the example on which TensorFlow has failed.
+    def locate_error(self) -> None:
+        """Searches for the record on which TensorFlow has failed.
 
         Raises:
-            InputError: an example cannot be used; the message names it.
+            InputError: a record cannot be used; the message names it.
         """
+        records.locate_error(self.files, self.spec, self.limits)
 
-    @abc.abstractmethod
     def training(
         self, shard: "InputShard", *, seed: int, start: int = 0
     ) -> tf.data.Dataset:
@@ -103,8 +127,15 @@ class Source(abc.ABC):
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
         """
+        if self.padded:
+            return _make_buckets(self, shard, seed, start)
+        raw_records = _take_rows(self._read_epochs(seed, start), shard)
+        if self.prepare is not None:
+            raw_records = raw_records.batch(-(-_ROWS_TO_PREPARE // shard.rows))
+        dataset = self._parse(raw_records, seed)
+        dataset = dataset.map(_without_autograph(lambda _, batch: batch))
+        return _divide_and_prefetch(dataset, shard)
 
-    @abc.abstractmethod
     def evaluation(
         self, shard: "InputShard", *, max_batches: int | None = None
     ) -> tf.data.Dataset:
@@ -121,56 +152,6 @@ class Source(abc.ABC):
         Returns:
             A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
         """
-
-
-@dataclasses.dataclass(frozen=True)
-class Records(Source):
-    """Examples in record files; evaluation reads them in order.
-
-    Attributes:
-        files: TFRecord files, plain or all compressed with gzip.
-        sizes: number of records in each file.
-        spec: the features to read.
-        prepare: transforms a batch of examples; also takes the seed, and the positions
-            of the examples in the run, int64 [B].
-        limits: upper limits of the values of some features, see `records.parser`.
-        padded: {feature that is 0 only in padding: other features of that length}. If
-            it is not empty, training groups rows by the length of the first feature,
-            and cuts features to the longest row of a batch. A run with another batch
-            size then resumes only at about the same position.
-        multiple: lengths are rounded up to a multiple of this number, see
-            `BucketedExamples`.
-        are_trusted: whether this package wrote the records and they are unchanged. Then
-            `limits` are not checked; the check takes 5 % of the time.
-    """
-
-    files: tuple[str, ...]
-    sizes: tuple[int, ...]
-    spec: records.Spec
-    prepare: Prepare | None = None
-    limits: records.Limits = dataclasses.field(default_factory=dict)
-    padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    multiple: int = 8
-    are_trusted: bool = False
-
-    def __len__(self) -> int:
-        """Returns the number of examples."""
-        return sum(self.sizes)
-
-    def locate_error(self):
-        records.locate_error(self.files, self.spec, self.limits)
-
-    def training(self, shard, *, seed, start=0):
-        if self.padded:
-            return _make_buckets(self, shard, seed, start)
-        raw_records = _take_rows(self._read_epochs(seed, start), shard)
-        if self.prepare is not None:
-            raw_records = raw_records.batch(-(-_ROWS_TO_PREPARE // shard.rows))
-        dataset = self._parse(raw_records, seed)
-        dataset = dataset.map(_without_autograph(lambda _, batch: batch))
-        return _divide_and_prefetch(dataset, shard)
-
-    def evaluation(self, shard, *, max_batches=None):
         raw_records = self._read(tf.constant(self.files))
         count = len(self)
         if max_batches is not None:
@@ -238,7 +219,7 @@ class Records(Source):
         Returns:
             A dataset of positions and of the features of their examples.
         """
-        parse = records.parser(self.spec, {} if self.are_trusted else self.limits)
+        parse = records.parser(self.spec, self.limits)
 
         @_without_autograph
         def parse_batch(positions, serialised):
@@ -258,7 +239,7 @@ class Records(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class BucketedExamples(Source):
+class BucketedExamples:
     """Examples in memory, in batches of similar length with little padding.
 
     Training sorts the examples of a group of batches by length, divides them into
@@ -281,9 +262,11 @@ class BucketedExamples(Source):
     multiple: int = 8
 
     def __len__(self) -> int:
+        """Returns the number of examples."""
         return len(self.lengths)
 
-    def training(self, shard, *, seed, start=0):
+    def training(self, shard, *, seed, start=0) -> tf.data.Dataset:
+        """See `Records.training`."""
         size = shard.batch_size
 
         def batches(source):
@@ -296,7 +279,8 @@ class BucketedExamples(Source):
 
         return self._dataset(batches, shard, with_numbers=False)
 
-    def evaluation(self, shard, *, max_batches=None):
+    def evaluation(self, shard, *, max_batches=None) -> tf.data.Dataset:
+        """See `Records.evaluation`."""
         # About 8,192 examples at a time are sorted by length. `unshuffle` restores the
         # order.
         size = shard.batch_size
@@ -377,6 +361,9 @@ class BucketedExamples(Source):
             pipeline_batches, output_signature=tf.nest.map_structure(to_spec, *samples)
         )
         return _divide_and_prefetch(dataset, shard)
+
+
+Source = Records | BucketedExamples
 
 
 def unshuffle(
