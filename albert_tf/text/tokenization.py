@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -38,19 +38,18 @@ Span = tuple[int, int]
 WordRule = Literal["word_mark", "released"]
 
 
-class WordStarts:
+class WordStarts(NamedTuple):
     """Finds the first pieces of words in piece ids; see `Tokenizer.word_starts`.
 
-    Args:
+    Attributes:
         always: bool [V], whether a piece always begins a word.
         after: bool [V], whether a piece begins a word after a piece that closes a word.
         closes: bool [V], whether a piece closes its word.
     """
 
-    def __init__(self, always: np.ndarray, after: np.ndarray, closes: np.ndarray):
-        self.always = always
-        self._after = after
-        self._closes = closes
+    always: np.ndarray
+    after: np.ndarray
+    closes: np.ndarray
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Returns for each piece whether it begins a word.
@@ -62,7 +61,7 @@ class WordStarts:
             bool [..., T].
         """
         begins = self.always[ids]
-        begins[..., 1:] |= self._after[ids[..., 1:]] & self._closes[ids[..., :-1]]
+        begins[..., 1:] |= self.after[ids[..., 1:]] & self.closes[ids[..., :-1]]
         return begins
 
 
