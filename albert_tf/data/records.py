@@ -221,8 +221,10 @@ def count(path: str) -> int:
     import tensorflow as tf
 
     with errors.wrap_read(path, "a whole TFRecord file"):
-        dataset = tf.data.TFRecordDataset(path, compression([path]), 1 << 20)
-        return int(dataset.reduce(0, lambda number, _: number + 1))
+        records = tf.data.TFRecordDataset(path, compression([path]), 1 << 20)
+        # Calls for batches take a tenth of the time of calls for records.
+        sizes = records.batch(1000).map(tf.size)
+        return int(sizes.reduce(0, tf.add))
 
 
 def features_of(path: str) -> dict[str, Feature]:

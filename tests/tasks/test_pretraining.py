@@ -329,7 +329,7 @@ def test_a_record_that_cannot_be_used_is_named_in_evaluation(
 
 
 def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
-    place = spoiled()
+    place, trained = spoiled(), trainer()
     [path] = files["input_file"]
     with open(path, "r+b") as file:
         file.seek(-100, os.SEEK_END)
@@ -337,7 +337,7 @@ def test_a_damaged_record_is_named_in_training(spoiled, trainer, files):
         file.seek(-100, os.SEEK_END)
         file.write(bytes([byte ^ 1]))
     with pytest.raises(InputError, match=f"^{place}corrupted record at "):
-        trainer().train(1)
+        trained.train(1)
 
 
 @pytest.mark.usefixtures("eagerly")
