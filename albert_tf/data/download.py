@@ -4,7 +4,6 @@ make_folder(home() / "data/glue/CoLA", {url: sha256}, lambda folder: folder)
 """
 
 import contextlib
-import gzip
 import os
 import shutil
 import sys
@@ -96,8 +95,4 @@ def _download(url: str, sha256: str | None, work: Path, folder: Path) -> Path:
         )
         if not os.path.exists(path):
             raise InputError(f"{url}: no archive; expected {expected}")
-        if name.endswith(".gz"):
-            with gzip.open(work / name) as file:  # reading compares its checksum
-                while file.read(1 << 20):
-                    pass
     return Path(path) if is_archive else work

@@ -63,11 +63,9 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
     except json.JSONDecodeError as error:
         line += error.lineno - 1
         problem = f"not JSON: {error.msg} (column {error.colno})"
-    except RecursionError:
-        problem = "not JSON that can be read: nested too deeply"
-    # Python refuses long numbers: the time grows with the square of the digits.
-    except ValueError:
-        problem = "not JSON that can be read: a number of more than 4,300 digits"
+    # Python refuses deep nesting and long numbers.
+    except (RecursionError, ValueError) as error:
+        problem = f"not JSON that can be read: {errors.summarize(error)}"
     raise JsonError(path, line, problem)
 
 

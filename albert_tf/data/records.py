@@ -15,7 +15,6 @@ a fraction of a second, and a record takes microseconds.
 
 import contextlib
 import functools
-import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -282,21 +281,18 @@ def locate_error(
     """
     import tensorflow as tf
 
-    parse = parser(spec, limits)
     for path in files:
-        batches = iter(tf.data.TFRecordDataset(path, compression([path])).batch(1))
-        for number in itertools.count(1):
-            try:
-                record = next(batches, None)
-                if record is None:
-                    break
-                parse(record)
-            # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
-            except (tf.errors.OpError, UnicodeDecodeError) as error:
-                raise InputError(
-                    f"{path}: record {number}: {errors.summarize(error)}; expected a "
-                    f"whole record with the features of the others"
-                ) from error
+        items = tf.data.TFRecordDataset(path, compression([path])).batch(1)
+        whole = 0  # number of records before the bad one
+        try:
+            for _ in items.map(parser(spec, limits)):
+                whole += 1
+        # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{path}: record {whole + 1}: {errors.summarize(error)}; expected a "
+                f"whole record with the features of the others"
+            ) from error
 
 
 def compression(files: Sequence[str]) -> Literal["", "GZIP"]:

@@ -43,9 +43,8 @@ def catch_signals() -> Iterator[StopFlag]:
     main thread can catch signals; in other threads the flag is never set.
     """
     flag = StopFlag()
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS if is_main}
 
     def set_flag(number: int, _: object) -> None:
         flag.signum = number

@@ -231,20 +231,15 @@ def pad(
     Args:
         inputs: the inputs.
         rows: indices of the B inputs of the batch.
-        length: T, number of tokens of each row.
+        length: T, number of tokens of each row; no input is longer.
         pad_id: the id of padding; the mask and the segment ids of padding are 0.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
-
-    Raises:
-        ValueError: an input is longer than `length`.
     """
     rows = np.asarray(rows, np.int64)
     begins = inputs.bounds[rows][:, None]  # [B, 1]
     lengths = inputs.bounds[rows + 1][:, None] - begins
-    if rows.size and lengths.max() > length:
-        raise ValueError(f"an input of {lengths.max()} tokens; expected <= {length}")
     positions = np.arange(length)[None, :]  # [1, T]
     mask = positions < lengths
     ids = np.full(mask.shape, pad_id, np.int32)

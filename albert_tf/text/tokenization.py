@@ -798,10 +798,7 @@ def _read(path: str, model_type: hf_files.ModelType) -> bytes:
     if str(path).endswith(".json"):
         return hf_files.read_vocabulary(path, model_type)
     with errors.wrap_read(path, "a vocabulary"):
-        contents = Path(path).read_bytes()
-    if not contents:
-        raise InputError(f"{path}: the vocabulary file is empty")
-    return contents
+        return Path(path).read_bytes()
 
 
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:

@@ -58,58 +58,19 @@ def test_remote_outputs_are_not_looked_for_on_this_machine(tmp_path, monkeypatch
 
 
 @pytest.fixture
-def remote(tmp_path):
-    """A file system for fake:// that keeps its files in a folder."""
+def remote(tmp_path, monkeypatch):
+    """A file system for fake://, a folder "fake:" of the working directory."""
     pytest.importorskip("apache_beam")
     from apache_beam.io import localfilesystem
-
-    folder = str(tmp_path / "bucket")
-
-    def local(path):
-        return path.replace("fake://bucket", folder)
 
     class Fake(localfilesystem.LocalFileSystem):
         @classmethod
         def scheme(cls):
             return "fake"
 
-        def join(self, base, *paths):
-            return "/".join([base, *paths])
-
-        def split(self, path):
-            return tuple(path.rsplit("/", 1))
-
-        def exists(self, path):
-            return super().exists(local(path))
-
-        def create(self, path, *args, **options):
-            return super().create(local(path), *args, **options)
-
-        def open(self, path, *args, **options):
-            return super().open(local(path), *args, **options)
-
-        def rename(self, sources, targets):
-            super().rename([*map(local, sources)], [*map(local, targets)])
-
-        def delete(self, paths):
-            super().delete([*map(local, paths)])
-
-        def last_updated(self, path):
-            return super().last_updated(local(path))
-
-        def metadata(self, path):
-            metadata = super().metadata(local(path))
-            return type(metadata)(
-                path, metadata.size_in_bytes, metadata.last_updated_in_seconds
-            )
-
-        def _list(self, path):
-            for file in super()._list(local(path)):
-                name = file.path.replace(folder, "fake://bucket")
-                yield type(file)(name, file.size_in_bytes)
-
-    (tmp_path / "bucket").mkdir()
-    yield tmp_path / "bucket"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fake:/bucket").mkdir(parents=True)
+    yield tmp_path / "fake:/bucket"
     Fake.scheme = classmethod(lambda cls: "fake-no-more")
 
 

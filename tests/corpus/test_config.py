@@ -50,22 +50,3 @@ def test_equal_records_have_equal_settings_wherever_they_are_made():
     there = settings(output_file=("b/y@2",), input_file=("c/x",), runner="DirectRunner")
     assert here.to_dict() == there.to_dict()
     assert here.to_dict() != settings(output_file=("a/y@3",)).to_dict()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"masked_lm_prob": 0.0, "random_next_sentence": True},
-        {"max_predictions_per_seq": 7, "do_permutation": True, "ngram": 2},
-        {"output_file": ("a/y", "b/y"), "input_file_mode": "rb"},
-    ],
-)
-def test_settings_are_read_back_but_for_the_names_of_files(changes):
-    noted = settings(**changes).to_dict()
-    again = CorpusSettings.from_dict(noted).to_dict()
-    assert again == {**noted, "output_file": ["-"]}
-
-
-def test_an_unknown_setting_is_not_read_back():
-    with pytest.raises(TypeError, match="unheard_of"):
-        CorpusSettings.from_dict({**settings().to_dict(), "unheard_of": 1})

@@ -328,9 +328,9 @@ def wait_until_gone(group):
 
 
 def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make):
-    expected = contents(make("whole", dupe_factor=300, max_seq_length=64))
+    expected = contents(make("whole", dupe_factor=150, max_seq_length=64))
     output = tmp_path / "killed" / "x.tfrecord"
-    command = output, subprocess.DEVNULL, "--max_seq_length=64", "--dupe_factor=300"
+    command = output, subprocess.DEVNULL, "--max_seq_length=64", "--dupe_factor=150"
     work = output.with_name("x.tfrecord.work")
     draw = random.Random(5)
     hits = 0

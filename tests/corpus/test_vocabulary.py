@@ -1,5 +1,4 @@
 import gzip
-import os
 import random
 import re
 import signal
@@ -9,7 +8,7 @@ import time
 
 import pytest
 import sentencepiece
-from helpers import ROOT, refusal
+from helpers import ROOT, contents, refusal
 
 from albert_tf.corpus import vocabulary
 from albert_tf.errors import InputError
@@ -32,19 +31,20 @@ def pieces(folder):
     return [row.split("\t")[0] for row in rows]
 
 
-def test_special_pieces_have_the_released_ids(tmp_path):
+def test_pieces_are_those_of_cleaned_text_after_the_released_special_ones(tmp_path):
     vocabulary.train(LINES, settings(tmp_path))
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     symbols = ["(", ")", '"', "-", ".", "\u2013", "£", "€"]
     assert pieces(tmp_path)[:13] == special + symbols
-    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
-    assert [tokenizer.id_to_piece(id) for id in range(52)] == pieces(tmp_path)
-    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id) == (0, 1, 4)
-
-
-def test_text_is_cleaned_as_the_tokenizer_cleans_it(tmp_path):
-    vocabulary.train(LINES, settings(tmp_path))
     assert not set("TZOë") & set("".join(pieces(tmp_path)[13:]))
+    tokenizer = tokenization.SentencePieceTokenizer(str(tmp_path / "own.model"))
+    assert list(tokenizer.pieces) == pieces(tmp_path)
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id) == (0, 1, 4)
+    # The form of SentencePiece's file.
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
+    rows = (tmp_path / "own.vocab").read_text(encoding="utf-8").split("\n")
+    assert (rows[0], rows[-1]) == ("<pad>\t0", "")
+    assert float(rows[20].split("\t")[1]) == pytest.approx(model.get_score(20), 1e-5)
     vocabulary.train(LINES, settings(tmp_path, do_lower_case=False))
     learned = set("".join(pieces(tmp_path)[13:]))
     assert {"T", "Z", "O"} <= learned
@@ -54,20 +54,9 @@ def test_text_is_cleaned_as_the_tokenizer_cleans_it(tmp_path):
 def test_the_same_text_gives_the_same_bytes(tmp_path):
     for folder in (tmp_path / "a", tmp_path / "b"):
         vocabulary.train(LINES * 20, settings(folder, input_sentence_size=101))
-    for name in ("own.model", "own.vocab"):
-        assert (tmp_path / "a" / name).read_bytes() == (
-            (tmp_path / "b" / name).read_bytes()
-        )
-    assert sorted(os.listdir(tmp_path / "a")) == ["own.model", "own.vocab"]
-
-
-def test_the_vocab_file_has_the_form_of_sentencepiece(tmp_path):
-    vocabulary.train(LINES, settings(tmp_path))
-    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
-    rows = (tmp_path / "own.vocab").read_text(encoding="utf-8").split("\n")
-    assert rows[0] == "<pad>\t0"
-    assert rows[-1] == ""
-    assert float(rows[20].split("\t")[1]) == pytest.approx(model.get_score(20), 1e-5)
+    made = contents(tmp_path / "a")
+    assert list(made) == ["own.model", "own.vocab"]
+    assert contents(tmp_path / "b") == made
 
 
 def test_long_lines_and_reserved_characters_are_learned_from(tmp_path):
@@ -174,11 +163,8 @@ def test_the_files_are_read_as_the_generator_reads_them(tmp_path):
 
 def test_an_unwritable_place_is_named_before_training(tmp_path):
     (tmp_path / "file").write_text("x")
-    prefix = f"{tmp_path}/file/own"
-    refused = refusal(
-        vocabulary.train, iter(()), settings(tmp_path, model_prefix=prefix)
-    )
-    assert refused == f"{prefix}.vocab: cannot be written: File exists"
+    refused = refusal(vocabulary.train, iter(()), settings(tmp_path / "file"))
+    assert refused == f"{tmp_path}/file/own.vocab: cannot be written: File exists"
 
 
 def test_the_script_reads_globs_and_gzip(tmp_path):
@@ -186,15 +172,13 @@ def test_the_script_reads_globs_and_gzip(tmp_path):
     (tmp_path / "2.txt.gz").write_bytes(gzip.compress("\n".join(LINES[9:]).encode()))
     command = [
         *(sys.executable, "train_sentencepiece.py", "--vocab_size=52"),
-        *(f"--input_file={tmp_path}/*.txt*", f"--model_prefix={tmp_path}/own"),
+        *(f"--input_file={tmp_path}/*.txt*", f"--model_prefix={tmp_path}/script/own"),
     ]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.stderr == ""
-    assert run.stdout == f"{tmp_path}/own.model\n"
+    assert run.stdout == f"{tmp_path}/script/own.model\n"
     vocabulary.train(LINES, settings(tmp_path / "library"))
-    for name in ("own.model", "own.vocab"):
-        library = (tmp_path / "library" / name).read_bytes()
-        assert (tmp_path / name).read_bytes() == library
+    assert contents(tmp_path / "library") == contents(tmp_path / "script")
 
 
 def test_ctrl_c_ends_the_script_and_its_trainer_at_once(tmp_path):

@@ -2,14 +2,12 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from helpers import refusal
 
 from albert_tf.data import files
-from albert_tf.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,21 +131,6 @@ def test_what_was_there_stays_and_the_lock_goes(tmp_path):
     assert os.listdir(tmp_path) == ["kept"]
     take(tmp_path / "a/b")  # a refused command leaves no empty folder
     assert os.listdir(tmp_path / "a") == []
-
-
-def test_another_thread_is_refused(tmp_path):
-    refused = []
-
-    def second():
-        with pytest.raises(InputError, match="another run uses this folder"):
-            take(tmp_path)
-        refused.append(True)
-
-    with files.lock_folder(tmp_path):
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join()
-    assert refused
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

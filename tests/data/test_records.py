@@ -97,8 +97,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def many(path, compress=False, **changes):
-    """Writes 600 records; of each `name=(number, value)` one holds another value."""
-    batch = {name: np.repeat(rows[:1], 600, axis=0) for name, rows in BATCH.items()}
+    """Writes 60 records; of each `name=(number, value)` one holds another value."""
+    batch = {name: np.repeat(rows[:1], 60, axis=0) for name, rows in BATCH.items()}
     for name, (number, value) in changes.items():
         batch[name][number - 1] = value
     return write(path, batch, compress=compress)
@@ -135,14 +135,14 @@ def test_a_flipped_bit_is_named_with_its_file_and_record(tmp_path, place):
 
 @pytest.mark.parametrize("value", [16385, 2**31, -1])
 def test_a_value_beyond_the_limits_is_refused_and_named(tmp_path, value):
-    path, limits = many(tmp_path / "x", ids=(530, [5, value, 7])), {"ids": 16385}
-    allowed = many(tmp_path / "y", ids=(530, [5, 16384, 0]))
+    path, limits = many(tmp_path / "x", ids=(53, [5, value, 7])), {"ids": 16385}
+    allowed = many(tmp_path / "y", ids=(53, [5, 16384, 0]))
     parse = records.parser(SPEC, limits)
-    lines = tf.data.TFRecordDataset([path]).batch(600).map(parse)
+    lines = tf.data.TFRecordDataset([path]).batch(60).map(parse)
     with pytest.raises(tf.errors.InvalidArgumentError):
         next(iter(lines))
     assert refusal(records.locate_error, [allowed, path], SPEC, limits).startswith(
-        f"{path}: record 530: "
+        f"{path}: record 53: "
     )
 
 
@@ -157,7 +157,7 @@ def test_the_records_of_a_whole_file_are_counted(tmp_path, cut, compress):
         assert message.startswith(f"{path}: ")
         assert message.endswith("; expected a whole TFRecord file")
     else:
-        assert records.count(str(path)) == 600
+        assert records.count(str(path)) == 60
 
 
 def test_plain_and_compressed_files_do_not_mix(tmp_path):

@@ -211,8 +211,9 @@ def test_an_encoding_that_is_none(write):
          "quotes (column 1)"),
         ("a.jsonl", "null\n", "1: not a JSON object but null"),
         ("a.jsonl", "[" * 9999, "1: not JSON that can be read: nested too deeply"),
-        ("a.jsonl", "1" * 5000, "1: not JSON that can be read: a number of more "
-         "than 4,300 digits"),
+        ("a.jsonl", "1" * 5000, "1: not JSON that can be read: Exceeds the limit (4300 "
+         "digits) for integer string conversion: value has 5000 digits; use "
+         "sys.set_int_max_str_digits() to increase the limit"),
         ("a.jsonl", "[1, 2]\n", "row 1: not a JSON object but 1"),
         ("a.jsonl", '{"text": "a"}\n', "1: no key 'label'; its keys are 'text'"),
         ("a.jsonl", '{"text": "a", "label": null}',
