@@ -220,52 +220,26 @@ def test_a_finished_run_is_left_alone_until_a_file_has_gone(make):
     (folder / "x.tfrecord").unlink()
     make()
     assert contents(folder) == before
-
-
-def test_a_run_that_held_out_nothing_is_finished(make, tmp_path):
-    (tmp_path / "x").write_text("one two\nthree four\n")
-    changes = {"input_file": (f"{tmp_path}/x",), "eval_fraction": 0.01}
-    make(**changes)
-    make(log=(log := io.StringIO()), **changes)
-    assert "nothing to do" in log.getvalue()
-
-
-def test_a_finished_run_with_other_settings_is_refused(make):
-    folder = make()
     assert refusal(make, ngram=2) == (
         f"{folder}/x.tfrecord.json is from a run with other settings (ngram was 3, is "
         f"now 2); delete it or choose another --output_file"
     )
 
 
-@pytest.fixture
-def own_text(make, tmp_path):
-    """Runs the generator on a copy of the text."""
-    path = tmp_path / "text"
-    path.write_bytes((DATA / "docs200.txt").read_bytes())
-
-    def call(**changes):
-        log = io.StringIO()
-        make(input_file=(str(path),), eval_fraction=0.1, log=log, **changes)
-        return log.getvalue()
-
-    call.path, call.folder = path, tmp_path / "run"
-    return call
-
-
 @pytest.mark.parametrize("is_longer", [False, True])
-def test_text_of_another_size_or_time_is_read_again(own_text, is_longer):
-    own_text()
-    first = contents(own_text.folder)
-    changed = own_text.path.read_bytes().replace(b" the ", b" dog ")
-    own_text.path.write_bytes(changed + b"\n\none more\nof two lines\n" * is_longer)
-    log = own_text()
-    description = own_text.folder / "x.tfrecord.json"
-    assert log.startswith(
-        f"{description}: the text has changed; creating the files again\n"
+def test_text_of_another_size_or_time_is_read_again(make, tmp_path, is_longer):
+    text, path = (DATA / "docs200.txt").read_bytes(), tmp_path / "text"
+    changes = {"input_file": (str(path),), "eval_fraction": 0.1}
+    path.write_bytes(text)
+    first = contents(make(**changes))
+    more = b"\n\none more\nof two lines\n" if is_longer else b""
+    path.write_bytes(text.replace(b" the ", b" dog ") + more)
+    again = contents(make(log=(log := io.StringIO()), **changes))
+    assert log.getvalue().startswith(
+        f"{tmp_path}/run/x.tfrecord.json: the text has changed; creating the files "
+        f"again\n"
     )
-    assert contents(own_text.folder)["x.tfrecord"] != first["x.tfrecord"]
-    assert "nothing to do" in own_text()
+    assert again["x.tfrecord"] != first["x.tfrecord"]
 
 
 def killed(*_):
@@ -413,6 +387,8 @@ def test_odd_input_is_used_with_a_warning(make, tmp_path):
         "warning: 1 lines have bytes that are not UTF-8",
         "warning: --eval_fraction=0.01: holds out no document of 1",
     ]
+    make(log=(log := io.StringIO()), **changes)  # complete without files of "eval"
+    assert "nothing to do" in log.getvalue()
 
 
 def test_a_very_long_line_is_encoded_in_parts(make, tmp_path, monkeypatch):

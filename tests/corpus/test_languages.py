@@ -1,11 +1,8 @@
 """Whole words are masked in scripts with spaces, without, and right to left."""
 
-import io
-
 import pytest
 
-from albert_tf import corpus
-from albert_tf.corpus import CorpusSettings, shards, vocabulary
+from albert_tf.corpus import vocabulary
 from albert_tf.data import records
 from albert_tf.text import tokenization
 
@@ -17,7 +14,7 @@ CHINESE = (
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
-def test_spaces_part_the_words_of_segmented_text(tmp_path, kind):
+def test_spaces_part_the_words_of_segmented_text(tmp_path, generate, kind):
     text = CHINESE.replace("|", "\n")
     (tmp_path / "x.txt").write_text(text)
     if kind == "wordpiece":
@@ -32,21 +29,13 @@ def test_spaces_part_the_words_of_segmented_text(tmp_path, kind):
         )
         vocabulary.train(text.split("\n"), settings)
         vocabulary_file = {"spm_model_file": f"{prefix}.model"}
-    config = CorpusSettings(
-        input_file=(str(tmp_path / "x.txt"),),
-        output_file=(str(tmp_path / "x.tfrecord"),),
-        word_rule="spaces",
-        objective="none",
-        masked_lm_prob=0.0,
-        dupe_factor=1,
-        max_seq_length=128,
-        num_workers=1,
-        **vocabulary_file,
-    )
-    corpus.generate(config, io.StringIO())
+    changes = {"word_rule": "spaces", "objective": "none", "masked_lm_prob": 0.0}
+    changes |= {"spm_model_file": None, "dupe_factor": 1, **vocabulary_file}
+    generate(tmp_path, input_file=(str(tmp_path / "x.txt"),), **changes)
     tokenizer = tokenization.load(**vocabulary_file)
     decoded = ""
-    for batch in records.dataset(config.output_file, shards.spec(config), batch_size=9):
+    path = str(tmp_path / "x.tfrecord")
+    for batch in records.dataset([path], records.features_of(path), batch_size=9):
         for ids, mask, begins in zip(
             *(batch[k].numpy() for k in ("input_ids", "input_mask", "token_boundary")),
             strict=True,

@@ -63,14 +63,6 @@ def test_what_a_killed_process_left_is_downloaded_again(server, tmp_path):
     assert fetch() == {"texts.bin": CONTENTS}
 
 
-def zipped(*members):
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as file:
-        for name, contents in members:
-            file.writestr(name, contents)
-    return archive.getvalue()
-
-
 @pytest.mark.parametrize("name", ["x.zip", "x.tar.gz"])
 def test_what_is_no_archive_is_refused(server, tmp_path, name):
     url = f"https://example.org/{name}"
@@ -83,7 +75,11 @@ def test_what_is_no_archive_is_refused(server, tmp_path, name):
 @pytest.mark.filterwarnings("ignore:Skipping invalid path")
 def test_an_archive_stays_inside_its_folder(server, tmp_path):
     url = "https://example.org/x.zip"
-    server.files[url] = zipped(("../../../out", b"x"), ("inner/a", b"1"), ("b", b"2"))
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("../../../out", "inner/a", "b"):
+            file.writestr(name, b"1")
+    server.files[url] = archive.getvalue()
     assert fetch(url=url, arrange=lambda new: new / "inner") == {"a": b"1"}
     assert not list(tmp_path.rglob("out*"))
 

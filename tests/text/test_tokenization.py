@@ -243,39 +243,36 @@ def test_wordpiece_keeps_accents_if_asked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("kind", "text", "expected"),
     [
-        ("", []),
-        (" \t\n", []),
+        ("spm", "", []),
+        ("spm", " \t\n", []),
         # Collapsed spaces; a separate accent belongs to its letter.
-        ("  The\t  cafe\u0301s ", ["The", "", "c", "a", "f", "e\u0301s"]),
+        ("spm", "  The\t  cafe\u0301s ", ["The", "", "c", "a", "f", "e\u0301s"]),
         # One character, two pieces; a piece of two characters, one of them a ligature.
-        ("½", ["", "½", "½", "½"]),
+        ("spm", "½", ["", "½", "½", "½"]),
         # The rule adds a word mark, not a character.
-        ("a5, is", ["a", "5", ",", "is"]),
-        ("in 1997, is", ["in", "1997", ",", "is"]),
+        ("spm", "a5, is", ["a", "5", ",", "is"]),
+        ("spm", "in 1997, is", ["in", "1997", ",", "is"]),
         # Characters that cleaning turns into spaces or deletes.
-        ("the\u00b4is \u0301a \u200b the", ["the\u00b4", "is", "\u0301a", "the"]),
+        (
+            "spm",
+            "the\u00b4is \u0301a \u200b the",
+            ["the\u00b4", "is", "\u0301a", "the"],
+        ),
+        ("words", "", []),
+        (
+            *("words", "  UnWANTéd\u0301, 日本!"),
+            ["Un", "WANT", "éd\u0301", ",", "日", "本", "!"],
+        ),
+        ("words", "caf\xadé Cafe\u0301s", ["caf\xadé", "Cafe\u0301", "s"]),
+        ("words", "İs the", ["İs", "the"]),
+        ("words", "a≠", ["a", "≠"]),
     ],
 )
-def test_offsets_worked_by_hand(text, expected):
-    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
-    assert cuts(tokenizer, text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", []),
-        ("  UnWANTéd\u0301, 日本!", ["Un", "WANT", "éd\u0301", ",", "日", "本", "!"]),
-        ("caf\xadé Cafe\u0301s", ["caf\xadé", "Cafe\u0301", "s"]),
-        ("İs the", ["İs", "the"]),
-        ("a≠", ["a", "≠"]),
-    ],
-)
-def test_wordpiece_offsets_worked_by_hand(text, expected, wordpiece_file):
-    tokenizer = tokenization.WordPieceTokenizer(wordpiece_file)
-    assert cuts(tokenizer, text) == expected
+def test_offsets_worked_by_hand(kind, text, expected, wordpiece_file):
+    files = (SMALL_MODEL, None) if kind == "spm" else (None, wordpiece_file)
+    assert cuts(tokenization.load(*files), text) == expected
 
 
 @pytest.mark.parametrize("lower", [True, False])
