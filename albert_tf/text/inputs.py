@@ -167,12 +167,10 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
     """Returns the inputs of one or more parts, one part after the other."""
     if len(parts) == 1:  # the largest data sets have one part: no copy
         return parts[0]
-    begins = np.cumsum([0, *(part.bounds[-1] for part in parts[:-1])])
-    # Each part without its first bound, which is the last bound of the part before.
-    bounds = [part.bounds[1:] + b for part, b in zip(parts, begins, strict=True)]
+    lengths = [0, *(part.lengths for part in parts)]
     return Inputs(
         ids=np.concatenate([part.ids for part in parts]),
-        bounds=np.concatenate([[0], *bounds]),
+        bounds=np.cumsum(np.hstack(lengths)),
         first_lengths=np.concatenate([part.first_lengths for part in parts]),
         truncated=sum(part.truncated for part in parts),
         truncated_pieces=sum(part.truncated_pieces for part in parts),

@@ -120,26 +120,16 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
     [
         ("a.txt", b"", "--input_file={pattern}: no text in it"),
         ("a.txt", b" \n\n", "--input_file={pattern}: no text in it"),
-        (
-            *("b", b""),
-            "--input_file={pattern}: no such file; expected files or patterns such as "
-            "corpus/*.txt",
-        ),
-        (
-            "a.txt",
-            b"one\ncaf\xe9 two\n",
-            "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); "
-            "--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "
-            "there",
-        ),
-        (
-            "a.txt.gz",
-            gzip.compress(b"text " * 99, mtime=0)[:-9],
-            "{path}: Compressed file ended before the end-of-stream marker was "
-            "reached; expected text, plain or a whole gzip file",
-        ),
+        ("b", b"", "--input_file={pattern}: no such file; expected files or patterns "
+         "such as corpus/*.txt"),
+        ("a.txt", b"one\ncaf\xe9 two\n",
+         "{path}: line 2, byte 7: not UTF-8 (byte 0xe9); --encoding names another "
+         "encoding, and --replace_invalid_utf8 puts U+FFFD there"),
+        ("a.txt.gz", gzip.compress(b"text " * 99, mtime=0)[:-9],
+         "{path}: Compressed file ended before the end-of-stream marker was reached; "
+         "expected text, plain or a whole gzip file"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_named(name, contents, message, tmp_path):
     path = tmp_path / name
     path.write_bytes(contents)

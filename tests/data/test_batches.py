@@ -88,18 +88,16 @@ def flat(lists):
     return [number for row in lists for number in row]
 
 
-@pytest.mark.parametrize(
-    ("kind", "hint"),
-    [
-        ("InvalidArgumentError", ""),
-        ("UnavailableError", ""),
-        (
-            "ResourceExhaustedError",
-            "; expected more memory, smaller batches, or for training more "
-            "--gradient_accumulation_steps or --recompute=block",
-        ),
-    ],
-)
+HINT = "; expected more memory, smaller batches, or for training more "
+HINT += "--gradient_accumulation_steps or --recompute=block"
+KINDS = {
+    "InvalidArgumentError": "",
+    "UnavailableError": "",
+    "ResourceExhaustedError": HINT,
+}
+
+
+@pytest.mark.parametrize(("kind", "hint"), KINDS.items())
 def test_errors_of_tensorflow_are_one_line(kind, hint, make_records):
     with (
         pytest.raises(InputError) as mistake,

@@ -72,16 +72,12 @@ def test_a_compressed_file_holds_no_time_and_no_name(tmp_path):
     ("spec", "message"),
     [
         ({"mask": Feature("int", 3)}, "missing; expected 3 values of type int"),
-        (
-            {"ids": Feature("float", 3)},
-            "3 values of type int; expected 3 values of type float",
-        ),
-        (
-            {"ids": Feature("int", 128)},
-            "3 values of type int; expected 128 values of type int",
-        ),
+        ({"ids": Feature("float", 3)},
+         "3 values of type int; expected 3 values of type float"),
+        ({"ids": Feature("int", 128)},
+         "3 values of type int; expected 128 values of type int"),
     ],
-)
+)  # fmt: skip
 def test_reading_with_another_spec_is_refused(tmp_path, spec, message):
     path, [name] = write(tmp_path / "x"), spec
     message = f"{path}: feature {name!r}: {message}"

@@ -78,35 +78,23 @@ def test_text_is_cleaned_as_the_files_say(kind, config, steps, expected, tmp_pat
 @pytest.mark.parametrize(
     ("kind", "config", "steps", "given", "message"),
     [
-        (
-            *(SPM, {"do_lower_case": False}, None, {"do_lower_case": True}),
-            "--do_lower_case=true, but {}/tokenizer_config.json: do_lower_case=false; "
-            "expected the same",
-        ),
-        (
-            *(SPM, None, normalizer("Lowercase"), {"keep_accents": False}),
-            "--keep_accents=false, but {}/tokenizer.json: keep_accents=true; expected "
-            "the same",
-        ),
-        (
-            *(BERT, {"do_lower_case": "no"}, None, {}),
-            '{}/tokenizer_config.json: do_lower_case="no": expected true or false',
-        ),
-        (
-            *(BERT, {"do_lower_case": False, "strip_accents": True}, None, {}),
-            "{}/tokenizer_config.json: strip_accents=true with do_lower_case=false: "
-            "expected both true or both false",
-        ),
-        (
-            *(BERT, {"tokenize_chinese_chars": False}, None, {}),
-            "{}/tokenizer_config.json: tokenize_chinese_chars=false: expected true",
-        ),
-        (
-            *(SPM, [1], None, {}),
-            "{}/tokenizer_config.json: expected a JSON object, got [1]",
-        ),
+        (SPM, {"do_lower_case": False}, None, {"do_lower_case": True},
+         "--do_lower_case=true, but {}/tokenizer_config.json: do_lower_case=false; "
+         "expected the same"),
+        (SPM, None, normalizer("Lowercase"), {"keep_accents": False},
+         "--keep_accents=false, but {}/tokenizer.json: keep_accents=true; expected the "
+         "same"),
+        (BERT, {"do_lower_case": "no"}, None, {},
+         '{}/tokenizer_config.json: do_lower_case="no": expected true or false'),
+        (BERT, {"do_lower_case": False, "strip_accents": True}, None, {},
+         "{}/tokenizer_config.json: strip_accents=true with do_lower_case=false: "
+         "expected both true or both false"),
+        (BERT, {"tokenize_chinese_chars": False}, None, {},
+         "{}/tokenizer_config.json: tokenize_chinese_chars=false: expected true"),
+        (SPM, [1], None, {},
+         "{}/tokenizer_config.json: expected a JSON object, got [1]"),
     ],
-)
+)  # fmt: skip
 def test_bad_or_contradicted_files(kind, config, steps, given, message, tmp_path):
     write(tmp_path, config, steps)
     assert refusal(opened, tmp_path, kind, **given) == message.format(tmp_path)
@@ -176,28 +164,22 @@ def test_a_unigram_model_of_transformers_is_the_sentencepiece_model(tmp_path):
     assert found.cls_id not in found.encode("[CLS]")
 
 
+PAIR = {"vocab": [["a", 0], ["b", 0]], "unk_id": 0}
+
+
 @pytest.mark.parametrize(
     ("whole", "message"),
     [
         ({"class_name": "AlbertTokenizer"}, "no model; expected one of type Unigram"),
         ({"model": {"type": "BPE"}}, "a model of type BPE; expected one of type Uni"),
-        (
-            {"model": {"vocab": [["a", 0], ["b", 0]], "unk_id": 0}, "added_tokens": 5},
-            "'int' object is not iterable; expected a tokenizer.json of transformers",
-        ),
-        (
-            {
-                "model": {"vocab": [["a", 0], ["b", 0]], "unk_id": 0},
-                "added_tokens": [{"content": "c", "id": 9}],
-            },
-            "its ids are not 0, 1, 2 and so on; expected a tokenizer.json of transfo",
-        ),
-        (
-            {"model": {"vocab": {"[UNK]": 0}, "continuing_subword_prefix": "@@"}},
-            'pieces that continue a word begin with "@@"; expected a tokenizer.json',
-        ),
+        ({"model": PAIR, "added_tokens": 5},
+         "'int' object is not iterable; expected a tokenizer.json of transformers"),
+        ({"model": PAIR, "added_tokens": [{"content": "c", "id": 9}]},
+         "its ids are not 0, 1, 2 and so on; expected a tokenizer.json of transfo"),
+        ({"model": {"vocab": {"[UNK]": 0}, "continuing_subword_prefix": "@@"}},
+         'pieces that continue a word begin with "@@"; expected a tokenizer.json'),
     ],
-)
+)  # fmt: skip
 def test_a_tokenizer_that_cannot_be_used_is_named(whole, message, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(whole))
