@@ -21,8 +21,7 @@ import numpy as np
 
 from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings
-from albert_tf.data import records
-from albert_tf.data.files import to_utf8
+from albert_tf.data.files import GZIP_MAGIC, to_utf8
 from albert_tf.errors import InputError, quote, wrap_read
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
@@ -97,8 +96,8 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
         begin = 0
         with files.open_binary(path) as file:
             head = file.read(2)
-            if head == records.GZIP_MAGIC or head in _UTF_16:  # cannot be divided
-                ratio = _GZIP_RATIO if head == records.GZIP_MAGIC else 1
+            if head == GZIP_MAGIC or head in _UTF_16:  # cannot be divided
+                ratio = _GZIP_RATIO if head == GZIP_MAGIC else 1
                 yield Range(path, 0, None), size * ratio
                 continue
             while begin < size:
@@ -184,7 +183,7 @@ def _decode(
         head = raw.read(2)
         raw.seek(offset)
         file: Any = raw
-        if head == records.GZIP_MAGIC:
+        if head == GZIP_MAGIC:
             file = gzip.GzipFile(fileobj=raw)
         elif head in _UTF_16:
             file = io.BytesIO(to_utf8(raw.read(), part.file))

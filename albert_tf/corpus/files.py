@@ -53,12 +53,10 @@ def open_binary(path: str) -> IO[bytes]:
     Raises:
         InputError: the file cannot be opened.
     """
-    try:
+    with errors.wrap_read(path):
         if is_remote(path):
             return beam_file_systems().open(path, compression_type="uncompressed")
         return open(path, "rb")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from albert_tf.errors import InputError
 LOCK = ".lock"
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]{8}", re.DOTALL)
 OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
-_GZIP = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 # One mark of UTF-32 begins with a mark of UTF-16, so UTF-32 comes first.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -49,10 +49,8 @@ def read_utf8(
     Raises:
         InputError: as `to_utf8`, or the file cannot be read.
     """
-    try:
+    with errors.wrap_read(path):
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     return to_utf8(data, path, encoding, handler)
 
 
@@ -75,7 +73,7 @@ def to_utf8(
         InputError: there is no such encoding, the file is in another encoding, or it is
             a damaged gzip file.
     """
-    if data.startswith(_GZIP):
+    if data.startswith(GZIP_MAGIC):
         with errors.wrap_read(path, "a whole gzip file"):
             data = gzip.decompress(data)
     mark_encoding = next(

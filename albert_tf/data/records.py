@@ -24,13 +24,12 @@ import google_crc32c
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data.files import atomic
+from albert_tf.data.files import GZIP_MAGIC, atomic
 from albert_tf.errors import InputError
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-GZIP_MAGIC = b"\x1f\x8b"
 # TFRecord: a length with its checksum before a record, and a checksum after it.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # Tags (each has a field number and a wire type) of the protocol buffer fields in
@@ -307,11 +306,8 @@ def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
     # The keys say whether a file is compressed.
     paths = {}
     for path in files:
-        try:
-            with open(path, "rb") as file:
-                paths[file.read(2) == GZIP_MAGIC] = path
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        with errors.wrap_read(path), open(path, "rb") as file:
+            paths[file.read(2) == GZIP_MAGIC] = path
     if len(paths) == 2:
         raise InputError(
             f"{paths[True]} is compressed with gzip and {paths[False]} is not; "

@@ -167,10 +167,10 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
     """Returns the inputs of one or more parts, one part after the other."""
     if len(parts) == 1:  # the largest data sets have one part: no copy
         return parts[0]
-    lengths = [0, *(part.lengths for part in parts)]
+    lengths = np.concatenate([part.lengths for part in parts])
     return Inputs(
         ids=np.concatenate([part.ids for part in parts]),
-        bounds=np.cumsum(np.hstack(lengths)),
+        bounds=np.concatenate([[0], np.cumsum(lengths)]),
         first_lengths=np.concatenate([part.first_lengths for part in parts]),
         truncated=sum(part.truncated for part in parts),
         truncated_pieces=sum(part.truncated_pieces for part in parts),

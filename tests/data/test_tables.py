@@ -287,4 +287,5 @@ def test_files_that_cannot_be_used_are_named(write, options, name, contents, mes
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    refuses(tmp_path / "a.tsv", "{}: cannot be read: No such file or directory")
+    missing = "{}: No such file or directory; expected a readable file"
+    refuses(tmp_path / "a.tsv", missing)

@@ -188,7 +188,7 @@ def test_a_name_is_a_file_or_else_a_published_model(tmp_path, monkeypatch):
 
 
 FILES = {
-    "absent": (None, ": cannot be read: No such file or directory"),
+    "absent": (None, ": No such file or directory; expected a readable file"),
     "broken": ('{"vocab_size": ', ":1: not JSON: Expecting value (column 16)"),
     "list": ("[23]", ": expected a JSON object, got [23]"),
     "null": ("null", ": expected a JSON object, got null"),
