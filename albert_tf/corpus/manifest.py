@@ -14,9 +14,7 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
-# Names of the counters of input lines, which are sums over all subsets.
-_INPUT_COUNTERS = ("lines", "lines_cut", "undecodable_lines")
-# Names of the counters of a subset, which count a text once for each duplicate.
+# Counters of a subset, which count a text once for each duplicate.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
@@ -107,9 +105,8 @@ def is_complete(
         description = files.read_json(path)
         if description is None:
             return False
-        old, new = (
-            {**x["settings"], **x["vocabulary"]} for x in (description, identity)
-        )
+        old = {**description.get("settings", {}), **description.get("vocabulary", {})}
+        new = {**identity["settings"], **identity["vocabulary"]}
         changes = [
             f"{key} was {json.dumps(old.get(key))}, is now {json.dumps(value)}"
             for key, value in new.items()
@@ -245,7 +242,7 @@ def _statistics(
         "tokens": counts[f"{subset}_tokens"],
         "unknown_tokens": counts[f"{subset}_unknown_tokens"],
         "held_out_documents": total["eval_documents"],
-        **{name: total[name] for name in _INPUT_COUNTERS},
+        **{name: total[name] for name in ("lines", "lines_cut", "undecodable_lines")},
         **{name: counts[name] for name in _RECORD_COUNTERS},
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),

@@ -54,6 +54,8 @@ class Rules:
         config: see above.
         mask_id: id of [MASK].
         replacements: int [M], the ids from which random tokens are drawn.
+        thresholds: float [ngram - 1], probabilities of more than 1, 2, ... words in a
+            drawn span.
     """
 
     def __init__(self, config: CorpusSettings, vocabulary: Mapping[str, Any]):
@@ -62,14 +64,10 @@ class Rules:
         self.replacements = np.arange(vocabulary["size"])
         if not config.released_behaviour:
             self.replacements = np.delete(self.replacements, vocabulary["special_ids"])
-
-    @property
-    def thresholds(self) -> np.ndarray:
-        """Probabilities of more than 1, 2, ... words in a drawn span: [ngram - 1]."""
-        weights = 1 / np.arange(1, self.config.ngram + 1)
-        if not self.config.favor_shorter_ngram:
+        weights = 1 / np.arange(1, config.ngram + 1)
+        if not config.favor_shorter_ngram:
             weights = weights[::-1]
-        return np.cumsum(weights[::-1])[::-1][1:] / weights.sum()
+        self.thresholds = np.cumsum(weights[::-1])[::-1][1:] / weights.sum()
 
 
 def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:

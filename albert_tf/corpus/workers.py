@@ -102,16 +102,15 @@ def _run_on_beam(
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    options = [f"--runner={runner}"]
+    options = [*runner_options, f"--runner={runner}"]
     if runner == "DaskRunner":
-        # Beam does not know this runner by its short name. By default, a partition has
-        # 128 jobs, and one worker runs them in turn.
-        options = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
-        options.append("--dask_partition_size=1")
+        # Beam does not know this runner by its short name.
+        options[-1] = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
+        if not any("partition" in option for option in runner_options):
+            # By default, a partition has 128 jobs, and one worker runs them in turn.
+            options.append("--dask_partition_size=1")
     try:
-        pipeline = apache_beam.Pipeline(
-            options=PipelineOptions([*options, *runner_options])
-        )
+        pipeline = apache_beam.Pipeline(options=PipelineOptions(options))
     except (ImportError, ValueError) as error:
         raise InputError(f"--runner: {errors.summarize(error)}") from error
     with pipeline:

@@ -212,6 +212,8 @@ def test_a_finished_run_is_left_alone_until_a_file_has_gone(make):
         f"{folder}/x.tfrecord.json is from a run with other settings (ngram was 3, is "
         f"now 2); delete it or choose another --output_file"
     )
+    (folder / "x.tfrecord.json").write_text('{"of": "others"}')
+    assert " is from a run with other settings (masked_lm_prob was" in refusal(make)
 
 
 @pytest.mark.parametrize("is_longer", [False, True])
