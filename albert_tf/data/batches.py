@@ -60,15 +60,12 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
         yield
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
-        if isinstance(
-            error,
-            tf.errors.DataLossError
-            | tf.errors.InvalidArgumentError
-            | UnicodeDecodeError,
-        ) and isinstance(source, Records):
+        code = getattr(error, "error_code", tf.errors.DATA_LOSS)
+        is_of_record = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
+        if is_of_record and isinstance(source, Records):
             source.locate_error()
         message = errors.summarize(error)
-        if isinstance(error, tf.errors.ResourceExhaustedError):
+        if code == tf.errors.RESOURCE_EXHAUSTED:
             message += "; expected more memory, smaller batches, or for training more "
             message += "--gradient_accumulation_steps or --recompute=block"
         raise InputError(f"{location()}: {message}") from error
