@@ -135,9 +135,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
             for drawn in shard.draw_rounds(text):
                 sizes = [end]  # so that the cumulative sums are offsets in the file
                 for batch in shard.encode(text, drawn):
-                    frames = list(map(records.frame, batch))
-                    file.write(b"".join(frames))
-                    sizes += map(len, frames)
+                    file.write(b"".join(batch))
+                    sizes += map(len, batch)
                 ends = np.cumsum(sizes).tolist()
                 end = ends[-1]
                 blocks += shard.divide(ends)
@@ -337,7 +336,7 @@ def merge(
             size += block.size
             if size >= WINDOW_BYTES or count == len(order):
                 record_order = rng.permutation(len(window)).tolist()
-                writer.write_framed([window[i] for i in record_order])
+                writer.write([window[i] for i in record_order])
                 window, size = [], 0
         writer.close()
     files.write_json(path, {})

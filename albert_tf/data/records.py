@@ -63,7 +63,7 @@ Limits = Mapping[str, int]
 
 
 def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialises a batch as `tf.train.Example`s.
+    """Serialises a batch as `tf.train.Example`s, each in the frame of TFRecord.
 
     Features are written in the order of their names, so equal numbers give equal bytes.
 
@@ -72,7 +72,7 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
         batch: int or float [B, length] for each feature of the spec, and no other.
 
     Returns:
-        B serialised examples.
+        B records, see `frame`.
     """
     columns = []
     for name in sorted(spec):
@@ -80,13 +80,13 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
         data, ends = (_floats if kind == "float" else _varints)(batch[name])
         columns.append(_entries(name, kind, data, ends))
     return [
-        _FEATURES + _varint(sum(map(len, entries))) + b"".join(entries)
+        frame(_FEATURES + _varint(sum(map(len, entries))) + b"".join(entries))
         for entries in zip(*columns, strict=True)
     ]
 
 
 class Writer:
-    """Appends serialised examples to an open file, in the TFRecord format.
+    """Appends records to an open file.
 
     Args:
         file: receives the records.
@@ -99,11 +99,7 @@ class Writer:
         self._gzip = zlib.compressobj(level=1, wbits=31) if compress else None
 
     def write(self, records: Sequence[bytes]) -> None:
-        """Appends serialised examples."""
-        self.write_framed(list(map(frame, records)))
-
-    def write_framed(self, records: Sequence[bytes]) -> None:
-        """Appends framed examples, as `frame` or `split` returns them."""
+        """Appends records, as `encode` or `split` returns them."""
         data = b"".join(records)
         self._file.write(self._gzip.compress(data) if self._gzip else data)
 
@@ -120,7 +116,7 @@ def frame(record: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Splits uncompressed data of a TFRecord file into framed examples."""
+    """Splits uncompressed data of a TFRecord file into records."""
     records = []
     begin = 0
     while begin < len(data):

@@ -40,8 +40,10 @@ def write_records(path, *batches):
     }
     with records.create(path) as writer:
         for each in batches:
-            rows = each if isinstance(each, list) else records.encode(spec, each)
-            writer.write(rows)
+            if isinstance(each, list):
+                writer.write(list(map(records.frame, each)))
+            else:
+                writer.write(records.encode(spec, each))
 
 
 @pytest.fixture
