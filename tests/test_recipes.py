@@ -1,6 +1,5 @@
 import json
 import os
-import signal
 import subprocess
 import sys
 import zipfile
@@ -8,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.recipes import glue_all
-from albert_tf.tasks import catalogue
+from albert_tf.tasks.catalogue import TASKS
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 RECIPES = Path(__file__).parents[1] / "albert_tf/recipes"
@@ -41,7 +39,6 @@ FLAGS += ("classifier_dropout_prob", "train_step", "warmup_step")
 
 
 def test_a_recipe_has_the_papers_settings():
-    assert {line.split()[0] for line in PAPER.split("\n") if line} == {*glue_all.PAPER}
     for line in PAPER.strip().splitlines():
         name, *numbers = line.split()
         found = flags_of(RECIPES / f"{name}.flags")
@@ -71,67 +68,39 @@ def test_flags_overrule_a_recipe(settings_of, script, recipe, given, steps, warm
     assert (settings.num_warmup_steps, settings.warmup_proportion) == warmup
 
 
-def test_the_table_has_the_papers_order(tmp_path):
-    assert list(glue_all.PAPER) == [
-        *("mnli", "qnli", "qqp", "rte", "sst-2", "mrpc", "cola", "sts-b", "wnli")
-    ]
-    for number, (task, (metric, _)) in enumerate(glue_all.PAPER.items()):
-        assert metric == catalogue.find(task).key_metric
-        folder = tmp_path / task
-        folder.mkdir()
-        metrics = {metric: 0.5 + number / 100}
-        if task == "mnli":
-            metrics["dev_mismatched/eval_accuracy"] = 0.4567
-        (folder / "model.ckpt-best.json").write_text(json.dumps(metrics))
-    header, dev, paper = glue_all._table(tmp_path).splitlines()
-    assert header.split() == list(glue_all.PAPER)
-    assert dev.split()[:3] == ["dev", "50.0/45.7", "51.0"]
-    assert paper.split()[2:] == [
-        *("90.8", "95.3", "92.2", "89.2", "96.9", "90.9", "71.4", "93.0", "-")
-    ]
-    runs = {"mean": 0.612, "spread": 0.0345}
-    (tmp_path / "cola/runs.json").write_text(json.dumps(runs))
-    assert "61.2+-3.5" in glue_all._table(tmp_path).splitlines()[2]
-
-
-def test_the_predictions_of_all_tasks_become_one_zip(tmp_path):
-    for task in catalogue.TASKS.values():
-        (tmp_path / task.name).mkdir()
-        for name in ("test_results.tsv", *task.submission.values()):
-            if task.name != "mismnli":
-                (tmp_path / task.name / name).write_text(name)
-    glue_all._pack(tmp_path)
-    with zipfile.ZipFile(tmp_path / "submission.zip") as archive:
-        assert len(archive.namelist()) == 11
-        assert archive.read("CoLA.tsv") == b"CoLA.tsv"
-
-
-_COMMAND = """
-import signal, sys, time
-def save(number, _):
-    time.sleep(0.2)
-    print("saved")
-    sys.exit(128 + number)
-signal.signal(signal.SIGINT, save)
-signal.signal(signal.SIGTERM, save)
-print("ready", flush=True)
-time.sleep(60)
+# Stands for run_classifier.py: prints its flags, and writes the files for the site.
+PROGRAM = """
+import json, pathlib, sys
+print(*sys.argv[1:])
+folder = pathlib.Path(next(f for f in sys.argv if "output_dir" in f).split("=")[1])
+folder.mkdir(parents=True)
+for name in json.loads(pathlib.Path("names.json").read_text())[folder.name]:
+    (folder / name).write_text(name)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_recipe_waits_until_its_command_has_saved(tmp_path, number):
-    (tmp_path / "command.py").write_text(_COMMAND)
-    recipe = "from albert_tf.recipes import glue_all; glue_all.run(module='command')"
-    process = subprocess.Popen(
-        [sys.executable, "-c", recipe],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{RECIPES.parents[1]}"},
-        stdout=subprocess.PIPE,
-        start_new_session=True,
+def test_the_script_for_glue_runs_all_tasks_and_packs_their_predictions(tmp_path):
+    names = {task.name: [*task.submission.values()] for task in TASKS.values()}
+    names.pop("mismnli")  # part of mnli
+    (tmp_path / "names.json").write_text(json.dumps(names))
+    (tmp_path / "run_classifier.py").write_text(PROGRAM)
+    (tmp_path / "python").symlink_to(sys.executable)
+    process = subprocess.run(
+        ["sh", RECIPES.parents[1] / "examples/glue_all.sh", "runs", "--num_runs=5"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    assert process.stdout.readline() == b"ready\n"
-    # A terminal sends Ctrl-C to all, and `kill` SIGTERM to the one.
-    send = os.killpg if number == signal.SIGINT else os.kill
-    send(process.pid, number)
-    output, _ = process.communicate(timeout=30)
-    assert (output, process.returncode) == (b"saved\n", 128 + number)
+    calls = [line.split() for line in process.stdout.splitlines()]
+    folders = [flags[2].removeprefix("--output_dir=runs/") for flags in calls]
+    assert folders == [
+        *("mnli", "qnli", "qqp", "rte", "sst-2", "mrpc", "cola", "sts-b", "wnli", "ax")
+    ]
+    for folder, flags in zip(folders, calls, strict=True):
+        assert flags[:2] == [f"--flagfile=recipes/{folder}.flags", "--num_runs=5"]
+    assert calls[-1][3] == "--init_checkpoint=runs/mnli"
+    with zipfile.ZipFile(tmp_path / "runs/submission.zip") as archive:
+        files = {name for files in names.values() for name in files}
+        assert sorted(archive.namelist()) == sorted(files)
