@@ -5,6 +5,7 @@ Metrics are percentages, as in these scripts.
 
 import bisect
 import collections
+import itertools
 import logging
 import re
 import string
@@ -190,19 +191,13 @@ def best_threshold(
         The mean score in percent, and the threshold. A question is answered if its null
         odds are not above the threshold.
     """
+    ids = [id for id in sorted(null_odds, key=null_odds.__getitem__) if id in scores]
     # If no question is answered, each question without a true answer scores 1.
-    current = best = float(sum(id not in answerable for id in scores))
-    threshold = 0.0
-    for id in sorted(null_odds, key=lambda id: null_odds[id]):
-        if id not in scores:
-            continue
-        if id in answerable:
-            current += scores[id]
-        elif predictions[id]:
-            current -= 1
-        if current > best:
-            best, threshold = current, null_odds[id]
-    return 100.0 * best / total, threshold
+    unanswered = float(sum(id not in answerable for id in scores))
+    gains = [scores[id] if id in answerable else -bool(predictions[id]) for id in ids]
+    totals = list(itertools.accumulate(gains, initial=unanswered))
+    count = totals.index(max(totals))  # number of questions to answer
+    return 100.0 * totals[count] / total, null_odds[ids[count - 1]] if count else 0.0
 
 
 def search_threshold(
