@@ -54,6 +54,7 @@ class TextInputs(tf.Module):
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
         truncate: whether to truncate texts before they are tokenized.
+        with_offsets: whether `tokenize` can also return the places of tokens.
 
     Attributes:
         tokenize: returns the ids of texts, int32 [B, None].
@@ -68,12 +69,13 @@ class TextInputs(tf.Module):
         tokenizer: Tokenizer,
         max_seq_length: int,
         truncate: bool = True,
+        with_offsets: bool = False,
     ):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
         self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         max_tokens = max_seq_length if truncate else None
-        self.tokenize = GraphTokenizer(tokenizer, max_tokens)
+        self.tokenize = GraphTokenizer(tokenizer, max_tokens, with_offsets=with_offsets)
         self._max_seq_length = max_seq_length
         self._special = tokenizer.cls_id, tokenizer.sep_id
         self._pad_id = tokenizer.pad_id

@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,8 @@ from albert_tf.data import tables
 from albert_tf.data.tables import Column, RowError, Table, Value
 from albert_tf.errors import InputError
 from albert_tf.tasks import metrics
+from albert_tf.tasks.metrics import Score
 
-Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None
 
 # Minimum probability of a predicted label, with several labels per example.

@@ -1,6 +1,5 @@
 """Served models, loaded without this package, give the same answers as Python."""
 
-import collections
 import dataclasses
 import json
 
@@ -108,8 +107,8 @@ def null_thresholds(built, tokenizer, asked):
     """Thresholds between two null odds in the middle, which differ most."""
     thresholds = {}
     for kind, model in (("beams", built["beams"]), ("linear", built["spans"])):
-        found = candidates(model, tokenizer, *asked, optional=kind == "linear")
-        odds = sorted(candidate.null_odds for candidate in found)
+        found = expected_answers(model, tokenizer, asked, "2.0")
+        odds = sorted(found.null_odds.values())
         middle = max(range(8, 24), key=lambda i: odds[i + 1] - odds[i])
         thresholds[kind] = (odds[middle] + odds[middle + 1]) / 2
     return thresholds
@@ -269,7 +268,7 @@ def test_choices(served, built, tokenizer):
     ]
     lengths = RaceSettings(max_seq_length=LENGTH, max_qa_length=8)
     encoded = race.encode(tokenizer, questions, lengths)
-    batch = encoded.batch(range(len(ASKED)), 4, LENGTH, lengths, tokenizer)
+    batch = encoded.batch(range(len(ASKED)), 4, LENGTH, tokenizer)
     expected = keras.ops.convert_to_numpy(
         keras.ops.softmax(built["choice"](batch)["logits"])
     )
@@ -293,31 +292,17 @@ def windows(tokenizer, questions, contexts):
     return list(features.windows(dataset, tokenizer, SQUAD))
 
 
-def candidates(model, tokenizer, questions, contexts, optional=False):
-    """Returns the answers of `tasks.squad`, with null odds if `optional`."""
-    each = collections.defaultdict(list)
-    read = windows(tokenizer, questions, contexts)
+def expected_answers(model, tokenizer, asked, version):
+    """Returns the answers of `tasks.squad`."""
+    read = windows(tokenizer, *asked)
     rows = [window.features(SQUAD.max_seq_length) for window in read]
     outputs = {**model({name: np.stack([r[name] for r in rows]) for name in rows[0]})}
     del outputs["encoder_outputs"]
     found = {name: keras.ops.convert_to_numpy(value) for name, value in outputs.items()}
-    settings = dataclasses.replace(
-        SQUAD, head="conditional" if "cls_logits" in found else "linear"
-    )
-    for n, window in enumerate(read):
-        one = {name: value[n] for name, value in found.items()}
-        spans, null = answers.make_spans(window, one, settings)
-        has_odds = optional or settings.head == "conditional"
-        each[window.question.id].append((spans, null if has_odds else None))
-    found = [answers.merge(read_windows, SQUAD) for read_windows in each.values()]
-    if optional:
-        return [
-            dataclasses.replace(
-                one, null_odds=one.null_odds - one.n_best_spans()[0].score
-            )
-            for one in found
-        ]
-    return found
+    head = "conditional" if "cls_logits" in found else "linear"
+    settings = dataclasses.replace(SQUAD, head=head, version=version)
+    rows = ({name: value[n] for name, value in found.items()} for n in range(len(read)))
+    return answers.collect_answers(read, rows, settings)
 
 
 @pytest.mark.parametrize("kind", ["spans", "beams", "linear"])
@@ -325,38 +310,37 @@ def test_questions(kind, served, built, tokenizer, asked, null_thresholds):
     # The graph runs the windows in several parts.
     assert len(windows(tokenizer, *asked)) > serving._MAX_CHUNK
     model = built["spans" if kind == "linear" else kind]
-    expected = candidates(model, tokenizer, *asked, optional=kind == "linear")
-    best = [answers.n_best(c) if c.spans else [] for c in expected]
+    version = "1.1" if kind == "spans" else "2.0"
+    expected = expected_answers(model, tokenizer, asked, version)
     found = outputs_of(served, kind)
     chances = found["n_best_probabilities"]
     texts = found["n_best_answers"]
     threshold = null_thresholds.get(kind)
     withheld = 0
-    for row, candidate in enumerate(expected):
-        span = candidate.n_best_spans()[0]
-        count = len(best[row])
-        assert texts[row].tolist() == (
-            [item["text"] for item in best[row]] + [""] * (7 - count)
-        )
-        wanted = [item["probability"] for item in best[row]] + [0.0] * (7 - count)
+    for row, (id, entries) in enumerate(expected.n_best.items()):
+        (text, begin, end), best = next(iter(entries.items()))
+        score = best["start_log_prob"] + best["end_log_prob"]
+        if begin < 0:  # no valid span; released files have "empty" here
+            text, entries = "", {}
+        count = len(entries)
+        listed = [entry["text"] for entry in entries.values()]
+        assert texts[row].tolist() == listed + [""] * (7 - count)
+        wanted = [entry["probability"] for entry in entries.values()]
+        wanted += [0.0] * (7 - count)
         assert np.abs(chances[row] - wanted).max() < 1e-6
-        assert np.isclose(found["score"][row], span.score, rtol=1e-5, atol=1e-5)
+        assert np.isclose(found["score"][row], score, rtol=1e-5, atol=1e-5)
         assert np.abs(found["probability"][row] - wanted[0]) < 1e-6
-        text, begin, end = span.text, span.begin, span.end
-        if not candidate.spans:  # released files have "empty" here
-            text = ""
         if threshold is not None:
-            assert np.isclose(
-                found["null_odds"][row], candidate.null_odds, rtol=1e-5, atol=1e-5
-            )
-            if candidate.null_odds > threshold:
+            odds = expected.null_odds[id]
+            assert np.isclose(found["null_odds"][row], odds, rtol=1e-5, atol=1e-5)
+            if odds > threshold:
                 text, begin, end = "", -1, -1
                 withheld += 1
         assert found["answer"][row] == text
         assert (found["begin"][row], found["end"][row]) == (begin, end)
         if begin >= 0:
             assert asked[1][row][begin:end] == found["answer"][row]
-    assert kind == "spans" or 0 < withheld < len(expected)
+    assert kind == "spans" or 0 < withheld < len(expected.texts)
     no_context = asked[1].index("")
     assert found["answer"][no_context] == "" == texts[no_context, 0]
     assert (found["begin"][no_context], found["end"][no_context]) == (-1, -1)

@@ -98,7 +98,7 @@ def test_every_task_of_glue_trains_evaluates_and_predicts(run, glue, tmp_path, t
     todo = {"do_eval": True, "do_predict": True, "skip_bad_rows": True}
     log = run(task_name=task, data_dir=glue, **todo, **TRAIN)
     declared, folder = catalogue.find(task), tmp_path / "run"
-    assert f"{declared.path('train', glue)}: 10 examples of " in log
+    assert "\ntrain: 10 inputs of " in log
     assert re.search(r"\n  [1-5] of them shortened to --max_seq_length=40, by \d+", log)
     skipped = f"{declared.path('train', glue)}: 1 of 11 rows are broken and skipped:"
     assert (skipped in log) == (task == "qqp")
@@ -204,7 +204,7 @@ def test_broken_rows_are_errors_or_listed(run, own_table):
     assert f"{path}: 7 of 27 rows are broken and skipped:\n  {path}:22: 1 cells" in log
     assert "\n  and 2 more\n" in log
     assert f"{path}: 2 blank lines skipped\n" in log
-    assert f"{path}: 20 examples of" in log
+    assert "train: 20 inputs of " in log
 
 
 def test_a_collapsed_model_is_warned_of(run, own_table, tmp_path):
@@ -233,8 +233,8 @@ MISTAKES = [
      "--max_seq_length=41: must be at most 40, the model's max_position_embeddings"),
     ({}, "--output_dir={run}: no checkpoint to evaluate, and no --init_checkpoint"),
     ({"task_name": "mnli", **SHARE},
-     "--threshold_to_export=0.3: requires two labels, or several labels per text; "
-     "task mnli has 3 labels"),
+     "--threshold_to_export=0.3: requires two labels, or several labels per text; got "
+     "3 labels"),
     ({"data_dir": "absent", "export_dir": __file__},
      f"--export_dir={__file__}: exists and is no SavedModel; expected a new folder"),
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.race.task import MultipleChoice
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
 from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.train import loop
@@ -90,6 +91,10 @@ LABELS = {
     "multi_label": lambda n: ["a", "b"][: n % 3],
     "regression": lambda n: n / 2,
 }
+RUN_SETTINGS = {
+    Classification: ClassifierRunSettings,
+    QuestionAnswering: SquadRunSettings,
+}
 # By name: the family, its flags and files, and a row to ask with its fields.
 CASES = {
     kind: (Classification, texts(kind, label), "a file")
@@ -118,9 +123,7 @@ def case(request, tmp_path_factory, new_model):
         folder: Path
 
         def run_settings(self, folder, **flags):
-            kind = FineTuningSettings
-            if self.family is Classification:
-                kind = ClassifierRunSettings
+            kind = RUN_SETTINGS.get(self.family, FineTuningSettings)
             fields = {"train_batch_size": BATCH, "num_train_steps": 3, "log_steps": 1}
             fields |= {"output_dir": str(folder), "save_checkpoints_steps": 1}
             return kind(**{**fields, **flags})
@@ -187,7 +190,8 @@ def test_examples_are_read_and_encoded_the_same_each_time(read):
         for name in one:
             np.testing.assert_array_equal(one[name], two[name])
         assert json.loads(json.dumps(task.cache_key(split))) == task.cache_key(split)
-        assert task.summary(split) and task.cache_file(split).endswith(".npz")
+        assert task.summary(split)
+        assert task.settings.cache_file(split.name).endswith(".npz")
 
 
 def test_the_loss_of_one_batch_falls(read):
@@ -219,7 +223,7 @@ def test_the_loss_of_one_batch_falls(read):
 def test_predictions_become_answers_metrics_and_files(read):
     task, splits = read
     model = task.build_model()
-    [split] = splits["test"]
+    split = splits["test"][-1]
 
     def predictions(split):
         source = task.dataset([split], with_labels=False)

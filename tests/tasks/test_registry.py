@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertClassifier, flags
-from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.serve import demo_page, predict
@@ -52,17 +51,13 @@ class Even(base.FineTuningTask):
             split = Split("train", file.read().splitlines())
         return settings, {"train": [split], "dev": [split]}
 
-    def cache_key(self, split):
-        return {"texts": list(split.examples)}
-
     def encode(self, split):
         length = self.tokens_per_example
         encoded = inputs.encode(self.tokenizer, split.examples, None, length)
-        names = ("ids", "bounds", "first_lengths")
-        return {name: getattr(encoded, name) for name in names}
+        return vars(encoded)
 
     def features(self, split, arrays):
-        return inputs.Inputs(**arrays, truncated=0, truncated_pieces=0)
+        return inputs.Inputs(**arrays)
 
     def dataset(self, splits, *, with_labels):
         [split] = splits
@@ -72,8 +67,7 @@ class Even(base.FineTuningTask):
             batch = inputs.pad(split.features, rows, length, self.tokenizer.pad_id)
             return {**batch, "labels": labels[np.asarray(rows)]}
 
-        lengths = split.features.lengths
-        return BucketedExamples(lengths, make, self.tokens_per_example, self.multiple)
+        return self.bucket(split.features.lengths, make)
 
     def build_model(self):
         return AlbertClassifier(self.config, 2)
@@ -95,7 +89,7 @@ class Even(base.FineTuningTask):
     def write(self, split, answers):
         return {}
 
-    def serving_fn(self, model, options):
+    def serving_fn(self, model, threshold):
         graph = TextInputs(model, self.tokenizer, self.tokens_per_example)
 
         def answer(text):

@@ -24,8 +24,8 @@ def tokenizer(tmp_path):
     return tokenization.WordPieceTokenizer(str(path))
 
 
-def candidates(task, windows, predictions):
-    return list(answers.candidates(windows, predictions, task.settings))
+def answer(task, windows, predictions):
+    return answers.collect_answers(windows, predictions, task.settings)
 
 
 def task_of(
@@ -115,17 +115,22 @@ def test_answers_do_not_depend_on_padding(head, dataset, tokenizer, tiny):
             )
             kept = task.prediction_outputs(model(batch), batch)
             every.append({n: ops.convert_to_numpy(v)[0] for n, v in kept.items()})
-        return candidates(task, windows, every)
+        return answer(task, windows, every)
 
     short, long = found(0), found(17)
-    assert [id for id, _ in short] == ["q00", "q01", "q10", "q11", "q20"]
-    for (id, ours), (_, theirs) in zip(short, long, strict=True):
-        assert [span.text for span in ours.spans] == [s.text for s in theirs.spans]
-        scores = [[span.score for span in each.spans] for each in (ours, theirs)]
-        np.testing.assert_allclose(*scores, atol=BOUND, err_msg=id)
-        assert ours.null_odds == pytest.approx(theirs.null_odds, abs=BOUND)
-    assert all(each.spans for id, each in short if id != "q20")
-    assert dict(short)["q20"].spans == ()
+    assert list(short.texts) == ["q00", "q01", "q10", "q11", "q20"]
+    assert (short.texts, short.n_best.keys()) == (long.texts, long.n_best.keys())
+    for id, entries in short.n_best.items():
+        assert list(entries) == list(long.n_best[id])
+        for ours, theirs in zip(
+            entries.values(), long.n_best[id].values(), strict=True
+        ):
+            assert ours == pytest.approx(theirs, abs=BOUND)
+    assert short.null_odds == pytest.approx(long.null_odds, abs=BOUND)
+    spans = {
+        id: min(begin for _, begin, _ in each) for id, each in short.n_best.items()
+    }
+    assert [id for id, begin in spans.items() if begin < 0] == ["q20"]
 
 
 def test_padding_is_not_searched(dataset, tokenizer, tiny):
@@ -133,8 +138,8 @@ def test_padding_is_not_searched(dataset, tokenizer, tiny):
     padding = [5] * 7
     scores = logits([0, 0, 0, 1, 2, 0, *padding], [0, 0, 0, 1, 2, 0, *padding])
     task = task_of(tiny(), tokenizer, "1.1", "linear", n_best_size=3)
-    ((_, found),) = candidates(task, windows, [scores])
-    assert [span.text for span in found.spans] == ["b", "a b", "a"]
+    found = answer(task, windows, [scores]).n_best["q00"]
+    assert [text for text, _, _ in found] == ["b", "a b", "a"]
 
 
 def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
@@ -164,13 +169,11 @@ def test_null_odds_of_the_linear_head_worked_by_hand(dataset, tokenizer, tiny):
     second = logits([0.5, *[0] * 12], [1.25, *[0] * 12])
     # Of few candidates, as padding would take their places.
     task = task_of(tiny(), tokenizer, "2.0", "linear", n_best_size=3)
-    ((id, found),) = candidates(task, windows, [first, second])
+    found = answer(task, windows, [first, second])
     # "a b", 3 + 4, against the lesser of 2 + 1 and 0.5 + 1.25.
-    assert (id, found.spans[0].text, found.spans[0].score) == ("q00", "a b", 7.0)
-    assert found.null_odds == 1.75 - 7.0
+    assert (found.texts, found.null_odds) == ({"q00": "a b"}, {"q00": 1.75 - 7.0})
     task = task_of(tiny(), tokenizer, "1.1", "linear", n_best_size=3)
-    ((_, found),) = candidates(task, windows, [first, second])
-    assert found.null_odds is None
+    assert answer(task, windows, [first, second]).null_odds == {}
 
 
 def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, tiny):
@@ -179,7 +182,7 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, tokenizer, ti
     task = task_of(tiny(), tokenizer, "2.0", "linear", evaluation=windows)
     seen = int(windows.bounds[2]) - 1
     rows = [logits(np.zeros(13), np.zeros(13)) for _ in range(seen)]
-    assert [id for id, _ in candidates(task, windows, rows)] == ["q00"]
+    assert list(answer(task, windows, rows).texts) == ["q00"]
     assert task.evaluate_predictions(iter(rows), {})["total"] == 1
     with pytest.raises(InputError, match="no question was read in full; use a hi"):
         task.evaluate_predictions(iter(rows[:1]), {})

@@ -65,8 +65,8 @@ def test_labels_stand_on_the_first_token_of_each_word(encoded, tokenizer):
     assert batch["labels"].tolist() == [expected + [-100] * (19 - len(expected))]
     assert batch["labels"].dtype == np.int32
     assert task.summary(split) == [
-        f"dev: 1 sentences, 4 words, 1 windows of {len(ids)}.0 tokens on average, "
-        f"{len(ids)} at most",
+        "dev: 1 sentences, 4 words",
+        f"dev: 1 inputs of {len(ids)}.0 tokens on average, {len(ids)} at most",
         "  1 words without a token, read as [UNK]",
     ]
 
@@ -84,15 +84,12 @@ def test_every_word_of_a_long_sentence_is_labelled_once(length, encoded):
     assert source.lengths.max() == min(length, 18)
     # What is learned is also what is predicted.
     rows = [source.make(np.array([row]), length) for row in range(len(source))]
-    kept = [
-        {"probabilities": np.eye(3)[np.maximum(row["labels"][0], 0)]} for row in rows
-    ]
+    kept = [{"outputs": np.eye(3)[np.maximum(row["labels"][0], 0)]} for row in rows]
     answers = task.postprocess(split, iter(kept))
     np.testing.assert_array_equal(
         answers, np.concatenate([certain(sentence.labels) for sentence in sentences])
     )
     assert sum((row["labels"] >= 0).sum() for row in rows) == 22
-    assert f" 22 words, {len(source)} windows of" in task.summary(split)[0]
     # Of an evaluation that ends before, whole sentences count.
     np.testing.assert_array_equal(
         task.postprocess(split, iter(kept[:-1])), answers[:17]

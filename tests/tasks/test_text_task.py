@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import glue, metrics
-from albert_tf.tasks.submission import glue_file, released_files
+from albert_tf.tasks.classification import glue_file, released_files
 from albert_tf.tasks.text_task import Example, TextTask
 
 TOPICS = TextTask(

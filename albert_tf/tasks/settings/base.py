@@ -1,6 +1,7 @@
 """The base class of all task settings, and their storage in `task.json`."""
 
 import dataclasses
+import os
 import re
 import types
 import typing
@@ -45,6 +46,9 @@ class TaskSettings(flags.Settings):
     None means that a flag is not given. The metadata of a field are:
 
     - `stored`: `task.json` stores the field, under `key` or under its name;
+    - `of_head`: a head is reused only if the value is equal;
+    - `of_run`: a run uses `output_dir` only if the value is equal;
+    - `encodes`: the value determines the result of `FineTuningTask.encode`;
     - `fallback`: the value if neither a flag nor the model's folder has one;
     - `is_segment`: the fallback is at most a quarter of the model's longest input;
     - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
@@ -58,22 +62,27 @@ class TaskSettings(flags.Settings):
 
     max_seq_length: int | None
     encoding: str = flags.field("utf-8")
+    # The name of the data set.
+    task_name: str | None = None
     # Labels in the order of the model's outputs, or None.
     labels: tuple[str, ...] | None = None
+    # Other names of the labels, to match them with a head's labels.
+    label_names: tuple[str, ...] = ()
     # The value of --labels, which also says how a loaded head orders its labels.
     head_labels: tuple[str, ...] | None = None
+    # Whether --labels cannot change `labels`, so that it only describes a loaded head.
+    labels_are_fixed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         labels, limit = self.labels or (), self.max_seq_length
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label is given twice")
-        for item in (i for i in dataclasses.fields(self) if "has_margin" in i.metadata):
-            value = getattr(self, item.name)
+        for name, value in self.marked("has_margin").items():
             if value and limit and limit < value + _MARGIN:
                 raise InputError(
                     f"--max_seq_length={limit}: must be at least {value + _MARGIN}, "
-                    f"--{item.name}={value} and {_MARGIN} more"
+                    f"--{name}={value} and {_MARGIN} more"
                 )
 
     def check(self, config: "FineTuningSettings") -> None:
@@ -87,9 +96,19 @@ class TaskSettings(flags.Settings):
         """
         return
 
+    def marked(self, mark: str) -> dict[str, Any]:
+        """Returns the values of the fields with a key of metadata, by `_key`."""
+        items = (i for i in dataclasses.fields(self) if mark in i.metadata)
+        return {_key(item): getattr(self, item.name) for item in items}
+
     def stored(self) -> dict[str, Any]:
         """Returns the values for `task.json`, by key."""
-        return {_key(item): getattr(self, item.name) for item in _stored(type(self))}
+        return self.marked("stored")
+
+    def cache_file(self, split: str) -> str:
+        """Returns the name or path of the cached features of a split."""
+        path = getattr(self, f"{split}_feature_file", None)
+        return os.path.abspath(path) if path else f"{self.task_name}_{split}.npz"
 
     @classmethod
     def from_stored(cls, task: Mapping[str, Any], location: str | Path) -> Self:

@@ -56,10 +56,10 @@ class ClassificationSettings(TaskSettings):
             labels do not fit the task type.
     """
 
-    task_name: str | None = flags.field(None, stored=OPTIONAL, key="task")
+    task_name: str | None = flags.field(None, stored=OPTIONAL, key="task", of_run=True)
     data_dir: str | None = flags.field(None)
     max_seq_length: int | None = flags.field(
-        None, at_least=1, stored=OPTIONAL, fallback=512
+        None, at_least=1, stored=OPTIONAL, fallback=512, encodes=True
     )
     skip_bad_rows: bool = flags.field(False)
     train_file: str | None = flags.field(None)
@@ -74,15 +74,16 @@ class ClassificationSettings(TaskSettings):
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
         None, stored=REQUIRED
     )
-    labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
-    label_separator: str | None = flags.field(",", stored=OPTIONAL)
+    # A head fits another task with the same labels: AX uses the head of MNLI.
+    labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL, of_head=True)
+    label_separator: str | None = flags.field(",", stored=OPTIONAL, of_head=True)
     class_weights: tuple[str, ...] = flags.field(())
     # Whether `labels` are the JSON texts of an estimator's numbers or booleans.
     labels_are_json: bool | None = config_field()
     # Lowest and highest label of a regression, and thus of its predictions.
     bounds: tuple[float, float] | None = config_field()
     # Number of texts per example.
-    texts: Literal[1, 2] | None = config_field(REQUIRED)
+    texts: Literal[1, 2] | None = config_field(REQUIRED, of_head=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,8 +47,10 @@ class RaceSettings(TaskSettings):
         False, requires=("data_dir",), excludes=("middle_only",)
     )
     middle_only: bool = flags.field(False, requires=("data_dir",))
-    max_seq_length: int | None = size_field(512, stored=OPTIONAL)
-    max_qa_length: int | None = size_field(128, is_segment=True, has_margin=True)
+    max_seq_length: int | None = size_field(512, stored=OPTIONAL, encodes=True)
+    max_qa_length: int | None = size_field(
+        128, is_segment=True, has_margin=True, encodes=True
+    )
     # Maximum number of options of a question.
     choices: int | None = config_field()
 

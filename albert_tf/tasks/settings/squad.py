@@ -58,13 +58,16 @@ class SquadSettings(TaskSettings):
             the two feature files are the same.
     """
 
+    task_name: str | None = "squad"
     train_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
     version_2_with_negative: bool | None = flags.field(None)
     # "2.0" if a question of the files may have no answer.
-    version: Literal["1.1", "2.0"] | None = config_field(REQUIRED, fallback="1.1")
+    version: Literal["1.1", "2.0"] | None = config_field(
+        REQUIRED, fallback="1.1", of_head=True
+    )
     head: Literal["linear", "conditional"] | None = flags.field(
-        None, stored=REQUIRED, fallback="linear"
+        None, stored=REQUIRED, fallback="linear", of_head=True
     )
     max_seq_length: int | None = size_field(384, stored=OPTIONAL)
     doc_stride: int | None = size_field(128, is_segment=True)
@@ -84,7 +87,7 @@ class SquadSettings(TaskSettings):
     train_feature_file: str | None = flags.field(None)
     predict_feature_file: str | None = flags.field(None)
     predict_feature_left_file: str | None = flags.field(None)
-    skip_bad_rows: bool = flags.field(False)
+    skip_bad_rows: bool = flags.field(False, encodes=True)
     use_einsum: bool | None = flags.field(None)
 
     def __post_init__(self) -> None:
@@ -95,6 +98,12 @@ class SquadSettings(TaskSettings):
                 f"--train_feature_file and --predict_feature_file={file}: must be two "
                 f"files"
             )
+
+    @property
+    def min_length(self) -> int:
+        """Number of tokens of an input that the conditional head needs at least."""
+        sizes = (self.start_n_top or 1, self.end_n_top or 1)
+        return max(sizes) if self.head == "conditional" else 1
 
     def check(self, config: FineTuningSettings) -> None:
         for part in config.parts:
@@ -127,5 +136,6 @@ class SquadRunSettings(FineTuningSettings):
 
     released_epochs: ClassVar[float | None] = 3.0
     released_warmup_proportion: ClassVar[float | None] = 0.1
+    extra_export_formats: ClassVar[tuple[str, ...]] = ("litert",)
 
     export_dir: str | None = flags.field(None)

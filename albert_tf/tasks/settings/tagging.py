@@ -40,5 +40,7 @@ class TaggingSettings(TaskSettings):
     token_column: str | None = flags.field(None, stored=OPTIONAL)
     label_column: str | None = flags.field(None, stored=OPTIONAL)
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field("iob2")
-    labels: tuple[str, ...] | None = flags.field(None, stored=REQUIRED)
-    max_seq_length: int | None = size_field(512, stored=OPTIONAL, at_least=3)
+    labels: tuple[str, ...] | None = flags.field(None, stored=REQUIRED, of_head=True)
+    max_seq_length: int | None = size_field(
+        512, stored=OPTIONAL, at_least=3, encodes=True
+    )

@@ -76,6 +76,10 @@ class Dataset:
     version: str
     paragraphs: tuple[Paragraph, ...]
 
+    def __iter__(self) -> Iterator[Paragraph]:
+        """Returns an iterator over the paragraphs."""
+        return iter(self.paragraphs)
+
     @property
     def questions(self) -> Iterator[Question]:
         """All questions, in the order of the file."""
