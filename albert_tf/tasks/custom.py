@@ -42,12 +42,8 @@ def from_settings(settings: ClassificationSettings) -> TextTask:
     if task := catalogue.TASKS.get(settings.task_name or ""):
         is_regression = task.labels is None
         return dataclasses.replace(task, labels=None if is_regression else labels)
-    paths = {
-        "train": settings.train_file,
-        "dev": settings.dev_file,
-        "test": settings.test_file,
-    }
-    files = {split: file for split, file in paths.items() if file is not None}
+    paths = {s: getattr(settings, f"{s}_file") for s in ("train", "dev", "test")}
+    files = {split: path for split, path in paths.items() if path is not None}
     separator = settings.label_separator or ","
     return TextTask(
         name=settings.task_name or CUSTOM,

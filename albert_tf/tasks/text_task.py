@@ -241,11 +241,7 @@ class TextTask:
     def _parse_label(self, value: Value) -> Label:
         if self.labels is None:
             return self._parse_number(_require_text(value))
-        if self.label_separator is None and isinstance(value, str):
-            # The usual case does without the function call below, which is slower.
-            labels: tuple[str, ...] = (value.strip(),)
-        else:
-            labels = split_labels(value, self.label_separator)
+        labels = split_labels(value, self.label_separator)
         for label in labels:
             if self.labels and label not in self.labels:
                 names = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))

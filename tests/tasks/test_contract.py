@@ -264,13 +264,12 @@ def test_stored_values_of_other_types_are_refused(read, tokenizer):
     for key in stored.keys() - {"kind", "task"}:
         refused = 0
         for value in WRONG:
-            wrong = {**stored, key: value}
             try:
-                type(task).from_stored(wrong, task.config, tokenizer, "t")
+                changed = {**stored, key: value}
+                type(task).from_stored(changed, task.config, tokenizer, "t")
             except InputError as mistake:
                 refused += 1
-                assert str(mistake).startswith(f"t: {key}="), mistake
-                assert ": must be " in str(mistake)
+                assert re.match(rf"t: {key}=.*: must be ", str(mistake)), mistake
         assert refused >= len(WRONG) - 2, key
 
 
@@ -357,11 +356,6 @@ def test_an_ensemble_of_equal_models_answers_texts_as_one(whole, case):
 
 def test_an_ensemble_of_equal_models_is_one_of_them(whole, fit):
     alone, _ = fit("alone", init_checkpoint=str(whole), **EVALUATE)
-    one, _ = fit("one", ensemble=(str(whole),), **EVALUATE)
-    assert results(one).keys() == results(alone).keys()
-    for name, path in results(one).items():
-        if name != "metrics.jsonl":  # which has times
-            assert path.read_bytes() == (alone / name).read_bytes()
     three, _ = fit("three", ensemble=(str(whole),) * 3, **EVALUATE)
     assert {"ensemble.json", "eval_results.txt"} <= {p.name for p in three.iterdir()}
     for name, path in results(three).items():

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from albert_tf.errors import InputError
@@ -73,25 +72,6 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         ["choice", "id", "letter", "probabilities"]
     ] * 5
     assert (folder / "predict_results.txt").read_text() == "questions = 5\n"
-
-
-def test_accuracy_of_what_was_predicted_counts_known_answers(run, own, tmp_path):
-    run(train_file=own("train", 4, answer=1), do_eval=False, **TRAIN)
-    lines = (tmp_path / "train.jsonl").read_text().splitlines()
-    unknown = json.dumps({**json.loads(lines[0]), "answer": None})
-    (tmp_path / "train.jsonl").write_text("\n".join([*lines, unknown]))
-    flags = {"predict_file": str(tmp_path / "train.jsonl"), "do_predict": True}
-    log = run(new=False, **flags, **ALONE)
-    written = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in written]
-    assert [line.get("answer") for line in found] == [1, 1, 1, 1, None]
-    right = np.mean([line["choice"] == 1 for line in found[:4]])
-    loss = np.mean([-np.log(line["probabilities"][1]) for line in found[:4]])
-    results = (tmp_path / "run/predict_results.txt").read_text()
-    scores = dict(line.split(" = ") for line in results.splitlines())
-    assert float(scores.pop("eval_loss")) == pytest.approx(loss, rel=1e-5)
-    assert scores == {"answered": "4", "eval_accuracy": str(right), "questions": "5"}
-    assert f"test: eval_accuracy {right:.4f}\n" in log
 
 
 def test_an_evaluation_needs_a_file(run):

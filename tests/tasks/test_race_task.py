@@ -111,6 +111,14 @@ def test_accuracies_of_all_and_of_each_level(make, split):
         "middle_accuracy": 0.5,
     }
     assert make().compute_metrics(split([None]), probabilities[:1]) == {}
+    lines = make().write(found, probabilities)["predict_results.txt"].splitlines()
+    scores = dict(line.split(" = ") for line in lines)
+    loss = -(4 * np.log(0.6) + np.log(0.4)) / 5
+    assert float(scores.pop("eval_loss")) == pytest.approx(loss)
+    assert scores == {
+        **{"questions": "6", "answered": "5", "eval_accuracy": "0.8"},
+        **{"middle_accuracy": "0.5", "high_accuracy": "1.0"},
+    }
 
 
 def test_batches_have_the_answers_of_their_questions(make, split, tokenizer):

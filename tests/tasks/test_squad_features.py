@@ -3,7 +3,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from albert_tf.errors import InputError
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import features
 from albert_tf.text import tokenization
@@ -83,11 +82,6 @@ def test_targets_are_the_released_ones(recorded):
         assert found == recorded.arrays[f"train/{name}"].tolist(), name
 
 
-def room(window, lengths):
-    """The tokens of a context that fit into a window."""
-    return lengths.max_seq_length - window.context_start - 1
-
-
 def test_offsets_are_the_released_ones_except_for_a_few(recorded):
     about = {
         question.id: paragraph.questions[0].id
@@ -102,7 +96,9 @@ def test_offsets_are_the_released_ones_except_for_a_few(recorded):
         strict=True,
     ):
         text = window.text
-        step = min(recorded.lengths.doc_stride, room(window, recorded.lengths))
+        # The tokens of a context that fit into a window.
+        size = recorded.lengths.max_seq_length - window.context_start - 1
+        step = min(recorded.lengths.doc_stride, size)
         for token, (ours, theirs) in enumerate(
             zip(window.spans, released, strict=True), index * step
         ):
@@ -117,11 +113,8 @@ def test_offsets_are_the_released_ones_except_for_a_few(recorded):
 
 
 def test_no_question_is_dropped(recorded):
-    windows = list(
-        features.windows(
-            recorded.dataset, recorded.tokenizer, recorded.lengths, training=True
-        )
-    )
+    arguments = recorded.dataset, recorded.tokenizer, recorded.lengths
+    windows = list(features.windows(*arguments, training=True))
     asked = [question.id for question in recorded.dataset.questions]
     assert list(dict.fromkeys(window.question.id for window in windows)) == asked
     # Hangul, which the release could not align.
@@ -219,11 +212,6 @@ def test_a_long_window_counts_for_more_than_a_side(tokenizer, dataset):
     # second, and 49 + 5 is more than 50 + 3; but 48 + 5 is less than 51 + 3.
     assert first.nonzero()[0].tolist() == list(range(451))
     assert second.nonzero()[0].tolist() == list(range(51, 300))
-
-
-def test_lengths_without_room_are_refused():
-    with pytest.raises(InputError, match="max_seq_length=67: must be at least 68, "):
-        lengths(67, 128, 64)
 
 
 @pytest.mark.parametrize(("stride", "split"), [(1, 0), (3, 0), (4, 2), (99, 2)])

@@ -144,13 +144,11 @@ def test_padding_is_not_searched(dataset, tokenizer, tiny):
 
 def test_more_candidates_than_positions_are_padded(dataset, tokenizer, tiny):
     windows = features.windows(dataset(("", ("", None))), tokenizer, WINDOWS)
-    assert windows.lengths.tolist() == [3]
     task = task_of(tiny(), tokenizer, start_n_top=6, end_n_top=4)
     batch = task.dataset([split_of(windows)], with_labels=False).make(np.array([0]), 3)
     assert batch["input_ids"].shape == (1, 6)
-    assert task.prediction_outputs(task.build_model()(batch), batch)[
-        "end_top_index"
-    ].shape == (1, 24)
+    kept = task.prediction_outputs(task.build_model()(batch), batch)
+    assert kept["end_top_index"].shape == (1, 24)
 
 
 def logits(*rows):
@@ -202,24 +200,24 @@ def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, tokenizer, tin
     assert metrics["f1"] == (100.0 if fits else 50.0)
 
 
-@pytest.mark.parametrize(
-    ("work", "uses"),
-    [
-        ({"do_train": True}, []),
-        ({"do_train": True, "do_eval": True}, ["dev"]),
-        ({"do_train": True, "do_predict": True}, ["dev", "test"]),
-        ({"do_eval": True}, ["test"]),
-        ({"do_predict": True}, ["test"]),
-        ({"export_dir": "served"}, []),
-    ],
-)
-def test_questions_are_answered_where_a_flag_asks_for_it(work, uses, data):
-    path = str(data / "squad_own.json")
-    run = SquadRunSettings(output_dir="run", **work)
+# The flags of a run, and the splits that it reads.
+WORK = [
+    (("do_train",), ["train"]),
+    (("do_train", "do_eval"), ["train", "dev"]),
+    (("do_train", "do_predict"), ["train", "dev", "test"]),
+    (("do_eval",), ["test"]),
+    (("do_predict",), ["test"]),
+    ((), []),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), WORK)
+def test_questions_are_answered_where_a_flag_asks_for_it(flags, expected, data):
+    path, work = str(data / "squad_own.json"), dict.fromkeys(flags, True)
+    run = SquadRunSettings(output_dir="run", export_dir="served", **work)
     settings = SquadSettings(train_file=path, predict_file=path)
     _, splits = QuestionAnswering.read_examples(settings, None, run, lambda line: None)
-    train = ["train"] if run.do_train else []
-    assert list(splits) == [*train, *uses]
+    assert list(splits) == expected
 
 
 def test_windows_that_the_model_cannot_read_are_refused(tokenizer, tiny, refuses):

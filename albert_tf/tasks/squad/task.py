@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from albert_tf.data import cache
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
@@ -19,7 +19,7 @@ from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, graph, reading, scores
 from albert_tf.tasks.squad.answers import Answers
 from albert_tf.tasks.squad.features import Windows
-from albert_tf.tasks.squad.reading import Dataset
+from albert_tf.tasks.squad.reading import Dataset, Paragraph
 from albert_tf.weights import metadata
 
 # Keys of `task.json`: the threshold of null odds, and `hash_ids` of the questions on
@@ -337,9 +337,7 @@ def _resolve_settings(
 
 def hash_ids(dataset: Dataset) -> str:
     """Returns the SHA-256 of the ids of all questions, in hexadecimal digits."""
-    ids = "\n".join(sorted(question.id for question in dataset.questions))
-    # An id from JSON can have half of a surrogate pair, which UTF-8 cannot hold.
-    return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
+    return cache.digest(sorted(question.id for question in dataset.questions))
 
 
 def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
@@ -353,10 +351,6 @@ def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
             f"{dataset.path}: no question was read in full; use a higher "
             f"--max_eval_steps"
         )
-    paragraphs = (
-        paragraph._replace(
-            questions=tuple(q for q in paragraph.questions if q.id in answered.texts)
-        )
-        for paragraph in dataset.paragraphs
-    )
-    return dataclasses.replace(dataset, paragraphs=tuple(paragraphs))
+    questions = tuple(q for q in dataset.questions if q.id in answered.texts)
+    # Scores do not depend on the contexts, so one paragraph is enough.
+    return dataclasses.replace(dataset, paragraphs=(Paragraph("", questions),))
