@@ -213,14 +213,10 @@ def _find_task(
         settings: the flags.
         saved_settings: the settings in the model's `task.json`, or None.
     """
-    if settings.task_name is None:
-        raise InputError(
-            f"--task_name: must be one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
-        )
     if settings.task_name == CUSTOM:
         merged = custom.merge_saved_settings(settings, saved_settings)
         return custom.from_settings(merged)
-    task = catalogue.find(settings.task_name)
+    task = catalogue.find(settings.task_name or "")
     if settings.data_dir is None:
         raise InputError(
             f"--data_dir: must be the folder with {', '.join(task.files.values())}"

@@ -281,18 +281,12 @@ def _check_features(
     path: str, spec: records.Spec, settings: PretrainingSettings, config: AlbertConfig
 ) -> None:
     """Checks the features of records and their lengths."""
-    has_masks = any(name in spec for name in _MASKS)
-    needed = _FEATURES if has_masks and not settings.dynamic_masking else _FEATURES[:4]
-    for name in needed:
+    for name in _FEATURES[:4] if settings.dynamic_masking else _FEATURES:
         if name not in spec:
+            hint = "; without masks, use --dynamic_masking" if name in _MASKS else ""
             raise InputError(
-                f"{path}: no feature {name!r}; the records have {sorted(spec)}"
+                f"{path}: no feature {name!r}; the records have {sorted(spec)}{hint}"
             )
-    if not (has_masks or settings.dynamic_masking):
-        raise InputError(
-            f"{path}: the records have no masks (they were made with "
-            f"--masked_lm_prob=0); use --dynamic_masking"
-        )
     features = {"max_seq_length": "input_ids"}
     if not settings.dynamic_masking:
         features["max_predictions_per_seq"] = "masked_lm_positions"

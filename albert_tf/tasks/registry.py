@@ -33,11 +33,10 @@ PRETRAINED = {
 }
 # The task of all types with labels or a number for each text.
 _TEXTS = "albert_tf.tasks.classification:Classification"
+_LABELS = Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
 FINE_TUNED = {
-    "classification": Kind(
-        "albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS
-    ),
-    "multi_label": Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS),
+    "classification": _LABELS,
+    "multi_label": _LABELS,
     "token_classification": Kind(
         "albert_tf.tasks.tagging.pipeline:TokenClassificationPipeline",
         "albert_tf.tasks.tagging.task:Tagging",

@@ -222,8 +222,8 @@ def test_a_collapsed_model_is_warned_of(run, own_table, tmp_path):
 SHARE = {"threshold_to_export": 0.3, "export_dir": "x"}
 MISTAKES = [
     ({"task_name": None},
-     "--task_name: must be one of cola, sst-2, mrpc, qqp, sts-b, mnli, mismnli, ax, "
-     "qnli, rte, wnli or custom"),
+     "--task_name=: must be one of ax, cola, mismnli, mnli, mrpc, qnli, qqp, rte, "
+     "sst-2, sts-b, wnli or custom"),
     ({"data_dir": None},
      "--data_dir: must be the folder with CoLA/train.tsv, CoLA/dev.tsv, "
      "CoLA/test.tsv"),

@@ -202,7 +202,7 @@ def test_files_of_something_else_are_refused(write, file, expected):
 @pytest.mark.parametrize(
     ("data", "arguments", "message"),
     [
-        (V2, (PREDICTIONS, {"p": 1.0}), "no null odds for 4 of 5 questions, the first"),
+        (V2, (PREDICTIONS, {"p": 1.0}), "f.json: question 'q' has no null odds"),
         (V2, (PREDICTIONS, None, 1.0), "threshold 1.0: needs null odds to compare"),
         (dataset("1.1", q=[]), ({"q": "x"},), "f.json: question 'q' has no answer to"),
         (dataset("1.1", q=["x"]), ({}, {}), "f.json: null odds and thresholds are on"),

@@ -81,7 +81,7 @@ class SquadSettings(TaskSettings):
     )
     # The threshold for null scores at the start of the run.
     threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
-    # Hash of the ids of the questions that the threshold is fitted on.
+    # Hash of the ids of the questions that the threshold is fitted on; "" for none.
     threshold_fitted_on: str | None = config_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)
@@ -112,13 +112,6 @@ class SquadSettings(TaskSettings):
                 raise InputError(f"--{FLAGS[part]}: requires --{file_flag}")
         if self.fit_threshold and not (config.do_eval or config.do_predict):
             raise InputError("--fit_threshold: requires --do_eval or --do_predict")
-
-    def with_defaults(self, saved_settings, longest):
-        settings = super().with_defaults(saved_settings, longest)
-        # The hash in `saved_settings` is ignored: it belongs to the saved threshold,
-        # which a flag may replace.
-        fitted_on = self.threshold_fitted_on
-        return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -141,13 +141,9 @@ def evaluate(
     answerable = {question.id for question in questions if question.answers}
     scores = raw_scores
     if null_odds is not None:
-        missing = [id for id in raw_scores["f1"] if id not in null_odds]
-        if missing:
-            raise InputError(
-                f"{dataset.path}: no null odds for {len(missing)} of "
-                f"{len(raw_scores['f1'])} questions, the first is {missing[0]!r}; each "
-                f"needs its own"
-            )
+        for id in raw_scores["f1"]:
+            if id not in null_odds:
+                raise InputError(f"{dataset.path}: question {id!r} has no null odds")
         if threshold is not None:
             scores = {
                 name: {

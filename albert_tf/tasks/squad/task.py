@@ -235,7 +235,7 @@ class QuestionAnswering(base.FineTuningTask):
         """Predicts and scores with the best weights, and stores the threshold."""
         settings = self.settings
         # The new threshold, and `hash_ids` of the questions on which it is fitted.
-        new: Any = (settings.threshold, None) if self._threshold_from_flag else None
+        new: Any = (settings.threshold, "") if self._threshold_from_flag else None
         for split in splits.get("test", ()):
             answered = run.answer(split)
             path = split.examples.path
@@ -281,14 +281,14 @@ class QuestionAnswering(base.FineTuningTask):
             return _DEFAULT_NULL_THRESHOLD
         return settings.threshold
 
-    def _store(self, folder: Path, threshold: float, fitted_on: str | None) -> None:
+    def _store(self, folder: Path, threshold: float, fitted_on: str) -> None:
         """Stores a threshold in the `task.json` of a folder, if there is such a file.
 
         Args:
             folder: the folder of a model.
             threshold: the new threshold.
-            fitted_on: `hash_ids` of the questions on which the threshold is fitted;
-                None for the value of a flag.
+            fitted_on: `hash_ids` of the questions on which the threshold is fitted; ""
+                for the value of a flag.
         """
         if task := metadata.read_task(folder):
             task = {**task, THRESHOLD_KEY: threshold, FITTED_ON_KEY: fitted_on}
@@ -312,7 +312,7 @@ def _resolve_settings(
         version: the SQuAD version of the files; None if no file was read.
     """
     version = version or (saved and saved.version) or "1.1"
-    threshold, fitted_on = settings.null_score_diff_threshold, None
+    threshold, fitted_on = settings.null_score_diff_threshold, ""
     if version == "1.1":
         for name in ("null_score_diff_threshold", "fit_threshold"):
             value = getattr(settings, name)
@@ -324,7 +324,7 @@ def _resolve_settings(
     elif threshold is None:
         threshold = _DEFAULT_NULL_THRESHOLD
         if not config.do_train and saved and saved.threshold is not None:
-            threshold, fitted_on = saved.threshold, saved.threshold_fitted_on
+            threshold, fitted_on = saved.threshold, saved.threshold_fitted_on or ""
     head = settings.head or (saved and saved.head)
     return dataclasses.replace(
         settings,
