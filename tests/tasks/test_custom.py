@@ -7,15 +7,6 @@ from albert_tf.tasks import custom
 from albert_tf.tasks.settings.classification import ClassificationSettings
 
 
-@pytest.fixture
-def write(tmp_path):
-    def to_file(name, contents):
-        (tmp_path / name).write_text(contents)
-        return str(tmp_path / name)
-
-    return to_file
-
-
 def declare(settings, log=lambda line: None):
     """Finds the labels as a run does."""
     settings = custom.merge_saved_settings(settings, None)

@@ -7,19 +7,6 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad import reading
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Writes a file and returns its path."""
-
-    def write(contents):
-        path = tmp_path / "squad.json"
-        text = contents if isinstance(contents, str) else json.dumps(contents)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
 def question(id="q1", text="Who?", answers=(("the fox", 4),), **more):
     found = [{"text": text, "answer_start": start} for text, start in answers]
     return {"id": id, "question": text, "answers": found, **more}
@@ -41,7 +28,7 @@ def test_reads_articles_paragraphs_questions_and_answers(write):
             ],
         }
     )
-    dataset = reading.read(write(contents))
+    dataset = reading.read(write("squad.json", contents))
     first, last = dataset.paragraphs
     assert first.context == "and the fox saw the fox"
     assert first.questions[0] == reading.Question(
@@ -69,8 +56,8 @@ def test_reads_articles_paragraphs_questions_and_answers(write):
     ],
 )
 def test_the_data_say_the_version(write, contents, version):
-    assert reading.read(write(contents)).version == version
-    assert reading.read(write(contents), "2.0").version == "2.0"
+    assert reading.read(write("squad.json", contents)).version == version
+    assert reading.read(write("squad.json", contents), "2.0").version == "2.0"
 
 
 def article(**paragraph):
@@ -100,7 +87,7 @@ def article(**paragraph):
     ],
 )  # fmt: skip
 def test_bad_files_are_refused_by_location(write, contents, message):
-    path = write(contents)
+    path = write("squad.json", contents)
     with pytest.raises(InputError) as error:
         reading.read(path)
     assert str(error.value).startswith(f"{path}{message}")
@@ -150,12 +137,15 @@ def test_records_of_datasets_are_read(tmp_path, text, compress):
 @pytest.mark.parametrize("absent", [{"answers": []}, {"answers": None}, {}])
 def test_without_answers_a_question_of_version_2_is_impossible(write, absent):
     asked = [question("a"), {"id": "b", "question": "Who sang?", **absent}]
-    dataset = reading.read(write(squad(*asked, version="v2.0")))
+    dataset = reading.read(write("squad.json", squad(*asked, version="v2.0")))
     assert [q.is_impossible for q in dataset.questions] == [False, True]
     assert dataset.first_question_without_answer is None
     # Nobody has answered a question here, and the last one must have an answer.
-    dataset = reading.read(write(squad(asked[1], version="v2.0")))
+    dataset = reading.read(write("squad.json", squad(asked[1], version="v2.0")))
     assert dataset.first_question_without_answer == "b"
     assert (
-        reading.read(write(squad(*asked)), "1.1").first_question_without_answer == "b"
+        reading.read(
+            write("squad.json", squad(*asked)), "1.1"
+        ).first_question_without_answer
+        == "b"
     )

@@ -219,7 +219,7 @@ def test_an_epoch_counts_windows(run, files):
     flags |= {"num_train_epochs": 0.7, "max_seq_length": 15}
     folder, text = run("windows", do_train=True, do_eval=True, **flags)
     # An epoch is 18 batches of windows.
-    assert "30 questions, 90 windows" in text
+    assert "train: 90 inputs of " in text
     assert "training   12 steps" in text
     assert (folder / "model.ckpt-best.index").exists()
     assert not (folder / "predictions.json").exists()

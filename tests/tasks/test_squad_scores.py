@@ -126,16 +126,6 @@ def test_a_threshold_for_other_questions_keeps_away_from_these(odds, official, c
     assert scores.center_threshold(metrics, odds) == center
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, contents):
-        path = tmp_path / name
-        path.write_text(json.dumps(contents))
-        return path
-
-    return write
-
-
 def squad_file(*questions, **more):
     return {"data": [{"paragraphs": [{"context": "x y", "qas": questions}]}], **more}
 
@@ -167,10 +157,11 @@ def test_missing_predictions_are_counted_and_score_0(write, version, caplog):
     if version == "2.0":
         asked[2] |= {"answers": [], "is_impossible": True}
     data = write("data.json", squad_file(*asked, version=version))
-    found = squad.evaluate_files(data, write("p.json", {"y": "y", "w": "w"}))
+    predictions = write("p.json", {"y": "y", "w": "w"})
+    found = squad.evaluate_files(data, predictions)
     assert found["f1"] == pytest.approx(100 / 3)
     assert caplog.messages == [
-        f"{data.parent}/p.json: no prediction for 2 of 3 questions, which score 0; the "
+        f"{predictions}: no prediction for 2 of 3 questions, which score 0; the "
         f"first is 'x'"
     ]
     if version == "2.0":
@@ -178,7 +169,7 @@ def test_missing_predictions_are_counted_and_score_0(write, version, caplog):
         odds = write("odds.json", {"y": -1.0})
         for threshold in (None, -2.0):
             given = {"null_odds_json": odds, "threshold": threshold}
-            found = squad.evaluate_files(data, data.parent / "p.json", **given)
+            found = squad.evaluate_files(data, predictions, **given)
             assert found["best_f1"] == pytest.approx(100 / 3)
             assert found["f1"] == pytest.approx(0 if threshold else 100 / 3)
     for others in ({}, {"w": "x", "v": "y"}):

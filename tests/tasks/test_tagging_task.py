@@ -147,7 +147,7 @@ def test_own_sentences_are_learned_by_heart(fit, data):
     flags = dict.fromkeys(("train_file", "eval_file"), str(files / "train.txt"))
     flags |= {"predict_file": str(files / "valid.txt"), "max_seq_length": 30}
     flags |= dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
-    run, log = fit(num_train_steps=200, save_checkpoints_steps=200, **flags)
+    run, log = fit(num_train_steps=300, save_checkpoints_steps=300, **flags)
     assert "train: 40 sentences, " in log
     assert json.loads((run / "model.ckpt-best.json").read_text())["eval_f1"] == 1.0
     gold = reading.read_file(files / "train.txt")
