@@ -8,7 +8,7 @@ import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 import numpy as np
@@ -277,24 +277,6 @@ class FineTuningTask(Task):
         self.evaluation_splits: Sequence[Split] = ()
         self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.training = self.evaluation = None
-
-    @classmethod
-    def from_stored(
-        cls,
-        task: Mapping[str, Any],
-        config: AlbertConfig,
-        tokenizer: Tokenizer,
-        location: str | Path = "task.json",
-    ) -> Self:
-        """Makes the task of a model from its `task.json`.
-
-        Raises:
-            InputError: see `TaskSettings.from_stored`.
-        """
-        stored = cls.settings_class.from_stored(task, location)
-        longest = config.max_position_embeddings
-        # None, because `stored` already contains the saved settings.
-        return cls(stored.with_defaults(None, longest), config, tokenizer)
 
     @property
     def description(self) -> dict[str, Any]:

@@ -156,20 +156,18 @@ def test_what_is_cut_is_logged(make):
 
 def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     made = make(choices=4)
-    two = split([1, 0], options=("list", "file")).examples
-    three = split([2], options=("list", "file", "string")).examples
-    both = made.encode_split(Split("dev", [*two, *three]))
+    questions = split([1, 0], options=("list", "file")).examples + split([2]).examples
+    both = made.encode_split(Split("dev", questions))
     model, source = made.build_model(), made.dataset([both], with_labels=True)
     batch = source.make(np.arange(3), 40)
     assert batch["input_ids"].shape == (3, 4, 40)
     outputs = model(batch)
     kept = np.array(made.prediction_outputs(outputs, batch)["outputs"])
     assert (kept[:2, 2:] == 0).all() and (kept[2, 3:] == 0).all()
-    loss = float(
-        made.compute_loss(made.loss_sums(outputs, batch), made.loss_weights(batch))
-    )
+    sums, weights = made.loss_sums(outputs, batch), made.loss_weights(batch)
     shares = kept[np.arange(3), [1, 0, 2]]
-    assert loss == pytest.approx(-np.log(shares).mean(), rel=1e-5)
+    expected = pytest.approx(-np.log(shares).mean(), rel=1e-5)
+    assert float(made.compute_loss(sums, weights)) == expected
     lines = made.write(both, kept)["predictions.jsonl"].splitlines()
     assert [len(json.loads(line)["probabilities"]) for line in lines] == [2, 2, 3]
 

@@ -76,15 +76,9 @@ class Even(base.FineTuningTask):
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def prediction_outputs(self, outputs, batch):
-        return {"odd": ops.argmax(outputs["logits"], axis=-1)}
-
-    def postprocess(self, split, predictions):
-        return [int(kept["odd"]) for kept in predictions]
-
     def compute_metrics(self, split, answers):
         odd = [len(text.split()) % 2 for text in split.examples]
-        return {"eval_accuracy": float(np.mean(np.equal(odd, answers)))}
+        return {"eval_accuracy": float(np.mean(answers.argmax(axis=-1) == odd))}
 
     def write(self, split, answers):
         return {}

@@ -11,15 +11,10 @@ from albert_tf.tasks.squad import features
 # release's text is left out: it strips answers. Why ours is right:
 # - A word mark of its own stands for no text. The release gives it the first letter of
 #   the word, or a character that the vocabulary takes for a space.
-_MARK = {
-    ("q000", 0): ("", "T"),
-    ("q005", 0): ("", "C"),
-    ("q015", 0): ("", "\uff26"),
-    ("q019", 0): ("", "\u6771"),
-    ("q019", 46): ("", "\u200d"),
-    ("q025", 0): ("", "W"),
-    ("q029", 0): ("", "O"),
-}
+_MARKS = {"q000": "T", "q005": "C", "q015": "\uff26", "q019": "\u6771"}
+_MARKS |= {"q025": "W", "q029": "O"}
+_MARK = {(id, 0): ("", text) for id, text in _MARKS.items()}
+_MARK["q019", 46] = ("", "\u200d")
 # - A combining mark belongs to its letter; the release cuts it off after the last one.
 # - The joiner of an emoji belongs to it, and is no space.
 # - A space of no width is not where an answer begins: stripping would leave it there.

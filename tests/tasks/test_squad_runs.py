@@ -213,19 +213,6 @@ def test_the_linear_head_answers_version_2(run, files):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_an_epoch_counts_windows(run, files):
-    flags = {"train_file": str(files / "train-2.0.json"), "train_batch_size": 5}
-    flags |= {"predict_file": str(files / "other-2.0.json"), "max_eval_steps": 2}
-    flags |= {"num_train_epochs": 0.7, "max_seq_length": 15}
-    folder, text = run("windows", do_train=True, do_eval=True, **flags)
-    # An epoch is 18 batches of windows.
-    assert "train: 90 inputs of " in text
-    assert "training   12 steps" in text
-    assert (folder / "model.ckpt-best.index").exists()
-    assert not (folder / "predictions.json").exists()
-
-
-@pytest.mark.usefixtures("eagerly")
 def test_what_is_wrong_with_the_questions_is_logged(run, files, tmp_path):
     """Answers of two tokens, of which one is not there and one is elsewhere."""
     content = json.loads((files / "train-2.0.json").read_text())

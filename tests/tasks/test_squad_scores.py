@@ -105,18 +105,19 @@ def test_best_thresholds_worked_by_hand():
         assert below[name] < at[name]
 
 
-@pytest.mark.parametrize(
-    ("odds", "official", "center"),
-    [
-        ({"p": -4.0, "q": -1.0, "r": 2.0}, -1.0, 0.5),
-        # All of those that are right come first, and one is alone.
-        ({"p": -4.0, "q": -1.0}, -1.0, 0.0),
-        # None is answered: the official threshold stays 0, which would answer r.
-        ({"r": -5.0}, 0.0, -6.0),
-        # The next one has other null odds, however many share the best.
-        ({"p": -1.0, "q": -1.0, "r": 0.5, "s": 0.5}, -1.0, -0.25),
-    ],
-)
+# Null odds, and the official threshold and ours.
+CENTERS = [
+    ({"p": -4.0, "q": -1.0, "r": 2.0}, -1.0, 0.5),
+    # All of those that are right come first, and one is alone.
+    ({"p": -4.0, "q": -1.0}, -1.0, 0.0),
+    # None is answered: the official threshold stays 0, which would answer r.
+    ({"r": -5.0}, 0.0, -6.0),
+    # The next one has other null odds, however many share the best.
+    ({"p": -1.0, "q": -1.0, "r": 0.5, "s": 0.5}, -1.0, -0.25),
+]
+
+
+@pytest.mark.parametrize(("odds", "official", "center"), CENTERS)
 def test_a_threshold_for_other_questions_keeps_away_from_these(odds, official, center):
     known = {"p": ["red cat"], "q": ["dog"], "r": [], "s": [], "t": ["x"]}
     data = dataset("2.0", **{id: known[id] for id in odds})

@@ -93,8 +93,11 @@ class Features:
         """
         cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
         shape = (len(rows), choices, length)
-        input_ids = np.full(shape, tokenizer.pad_id, np.int32)
-        input_mask, segment_ids = np.zeros((2, *shape), np.int32)
+        batch = {
+            "input_ids": np.full(shape, tokenizer.pad_id, np.int32),
+            "input_mask": np.zeros(shape, np.int32),
+            "segment_ids": np.zeros(shape, np.int32),
+        }
         for i, row in enumerate(rows):
             # `bounds[k:][:2]` is the begin and the end of item k.
             begin, end = self.article_bounds[self.article_of[row] :][:2]
@@ -103,14 +106,10 @@ class Features:
                 max_length = self.max_seq_length - _SPECIAL - len(choice)
                 article = self.article_ids[begin : min(end, begin + max_length)]
                 ids = np.concatenate([cls, article, sep, choice, sep])
-                input_ids[i, j, : len(ids)] = ids
-                input_mask[i, j, : len(ids)] = 1
-                segment_ids[i, j, len(article) + 2 : len(ids)] = 1
-        return {
-            "input_ids": input_ids,
-            "input_mask": input_mask,
-            "segment_ids": segment_ids,
-        }
+                batch["input_ids"][i, j, : len(ids)] = ids
+                batch["input_mask"][i, j, : len(ids)] = 1
+                batch["segment_ids"][i, j, len(article) + 2 : len(ids)] = 1
+        return batch
 
 
 def encode(

@@ -83,19 +83,14 @@ class Window:
             otherwise 1), int32 [length]; these are the released names.
         """
         count, start = len(self.ids), self.context_start
-        input_ids, input_mask, segment_ids = np.zeros((3, length), np.int32)
-        input_ids[:count] = self.ids
-        input_mask[:count] = 1
-        segment_ids[start:count] = 1
-        p_mask = np.ones(length, np.int32)
-        p_mask[0] = 0
-        p_mask[start : count - 1] = 0
-        return {
-            "input_ids": input_ids,
-            "input_mask": input_mask,
-            "segment_ids": segment_ids,
-            "p_mask": p_mask,
-        }
+        names = ("input_ids", "input_mask", "segment_ids", "p_mask")
+        features = {name: np.zeros(length, np.int32) for name in names}
+        features["input_ids"][:count] = self.ids
+        features["input_mask"][:count] = 1
+        features["segment_ids"][start:count] = 1
+        features["p_mask"][1:] = 1
+        features["p_mask"][start : count - 1] = 0
+        return features
 
 
 def encode(
