@@ -8,7 +8,7 @@ import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -24,11 +24,9 @@ from albert_tf.tasks import head_labels, registry
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.serving import ServingFunction
 from albert_tf.tasks.settings.base import TaskSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
-
-if TYPE_CHECKING:
-    from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
@@ -214,7 +212,7 @@ class RunContext:
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
-    settings: "FineTuningSettings"
+    settings: FineTuningSettings
     writes: bool
     log: Callable[[str], None]
     answer: Callable[[Split], Any]
@@ -293,7 +291,7 @@ class FineTuningTask(Task):
         cls,
         settings: Any,
         saved_settings: Any,
-        config: "FineTuningSettings",
+        config: FineTuningSettings,
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
         """Reads the data of a run.

@@ -14,19 +14,13 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
-from albert_tf.tasks import (
-    base,
-    catalogue,
-    confusion,
-    custom,
-    head_labels,
-    text_graphs,
-    text_pipeline,
-)
+from albert_tf.tasks import base, catalogue, confusion, custom, head_labels
 from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.metrics import label_report
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FLAGS
+from albert_tf.tasks.text_graphs import classifier, regressor
+from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
@@ -68,7 +62,7 @@ class Classification(base.FineTuningTask):
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        text_pipeline.check_threshold(
+        check_threshold(
             task.labels or (),
             task.kind == "multi_label",
             config.threshold,
@@ -186,14 +180,14 @@ class Classification(base.FineTuningTask):
         task, pairs = self.text_task, self.settings.texts == 2
         length = self.tokens_per_example
         if task.labels is None:
-            return text_graphs.regressor(
+            return regressor(
                 model,
                 self.tokenizer,
                 max_seq_length=length,
                 pairs=pairs,
                 bounds=task.bounds,
             )
-        return text_graphs.classifier(
+        return classifier(
             model,
             self.tokenizer,
             labels=task.labels,

@@ -19,7 +19,7 @@ from albert_tf.tasks.base import Split
 from albert_tf.tasks.pipelines import Example, Pipeline
 from albert_tf.tasks.serving import ServingFunction, TextInputs, text_specs
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.base import REQUIRED, TaskSettings
+from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.text import inputs
 
@@ -33,7 +33,7 @@ class EvenSettings(TaskSettings):
         train_file: Texts, one a line.
     """
 
-    max_seq_length: int | None = flags.field(None, stored=REQUIRED, fallback=9)
+    max_seq_length: int | None = flags.field(None, stored="required", fallback=9)
     train_file: str | None = flags.field(None)
     task_name: str = "even"
 

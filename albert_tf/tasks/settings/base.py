@@ -7,27 +7,25 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from albert_tf import errors, flags
 from albert_tf.errors import InputError
-
-if typing.TYPE_CHECKING:
-    from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 # Values of the metadata `stored`: whether `task.json` must have the key.
-OPTIONAL, REQUIRED = "optional", "required"
+Stored = Literal["optional", "required"]
 # Minimum number of tokens besides the longest text of a field with `has_margin`: [CLS],
 # two [SEP], and one token of the other text.
 _MARGIN = 4
 
 
-def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
+def config_field(stored: Stored = "optional", **metadata: Any) -> Any:
     """Declares a field of `task.json` that is not a flag."""
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
-def size_field(fallback: int, stored: str = REQUIRED, **metadata: Any) -> Any:
+def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> Any:
     """Declares a flag for a size; its default is the model's value.
 
     Args:
@@ -85,7 +83,7 @@ class TaskSettings(flags.Settings):
                     f"--{name}={value} and {_MARGIN} more"
                 )
 
-    def check(self, config: "FineTuningSettings") -> None:
+    def check(self, config: FineTuningSettings) -> None:
         """Checks that the settings fit the run's settings, before data is read.
 
         Args:
@@ -129,7 +127,7 @@ class TaskSettings(flags.Settings):
         for item in _stored(cls):
             key = _key(item)
             if key not in task:
-                if item.metadata["stored"] == REQUIRED and is_from_run:
+                if item.metadata["stored"] == "required" and is_from_run:
                     raise InputError(
                         f"{location}: requires the key {key!r} for {task.get('kind')}"
                     )

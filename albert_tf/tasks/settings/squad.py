@@ -5,13 +5,7 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import (
-    OPTIONAL,
-    REQUIRED,
-    TaskSettings,
-    config_field,
-    size_field,
-)
+from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
 from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
 
@@ -64,12 +58,12 @@ class SquadSettings(TaskSettings):
     version_2_with_negative: bool | None = flags.field(None)
     # "2.0" if a question of the files may have no answer.
     version: Literal["1.1", "2.0"] | None = config_field(
-        REQUIRED, fallback="1.1", of_head=True
+        "required", fallback="1.1", of_head=True
     )
     head: Literal["linear", "conditional"] | None = flags.field(
-        None, stored=REQUIRED, fallback="linear", of_head=True
+        None, stored="required", fallback="linear", of_head=True
     )
-    max_seq_length: int | None = size_field(384, stored=OPTIONAL)
+    max_seq_length: int | None = size_field(384, stored="optional")
     doc_stride: int | None = size_field(128, is_segment=True)
     max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
@@ -80,7 +74,7 @@ class SquadSettings(TaskSettings):
         None, excludes=("fit_threshold",)
     )
     # The threshold for null scores at the start of the run.
-    threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
+    threshold: float | None = config_field("required", key="null_score_diff_threshold")
     # Hash of the ids of the questions that the threshold is fitted on; "" for none.
     threshold_fitted_on: str | None = config_field()
     fit_threshold: bool = flags.field(False)

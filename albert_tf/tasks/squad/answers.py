@@ -208,11 +208,9 @@ class Answers:
         Args:
             threshold: the threshold; None answers all questions.
         """
-        if threshold is None:
-            return self.texts
-        odds = self.null_odds
+        limit, odds = math.inf if threshold is None else threshold, self.null_odds
         return {
-            id: "" if id in odds and odds[id] > threshold else text
+            id: "" if odds.get(id, -math.inf) > limit else text
             for id, text in self.texts.items()
         }
 
