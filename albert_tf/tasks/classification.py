@@ -15,7 +15,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
 from albert_tf.tasks import base, catalogue, confusion, custom, head_labels
-from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.base import Arrays, Split
 from albert_tf.tasks.metrics import label_report
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FLAGS
@@ -62,26 +62,18 @@ class Classification(base.FineTuningTask):
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        check_threshold(
-            task.labels or (),
-            task.kind == "multi_label",
-            config.threshold,
-            "--threshold_to_export=",
-        )
-        # A part can have several tables, such as "dev" and "dev_mismatched".
-        splits: Splits = {
-            part: [
-                tables.get(name) or read(task, name)
-                for name in task.files
-                if name.startswith(part)
-            ]
-            for part in config.parts
-        }
-        for part in (part for part, group in splits.items() if not group):
-            raise InputError(
-                f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
-                f"{', '.join(task.files)}"
-            )
+        labels, is_multi = task.labels or (), task.kind == "multi_label"
+        check_threshold(labels, is_multi, config.threshold, "--threshold_to_export=")
+        splits: dict[str, list[Split]] = {}
+        for part in config.parts:
+            # A part can have several tables, such as "dev" and "dev_mismatched".
+            names = [name for name in task.files if name.startswith(part)]
+            if not names:
+                raise InputError(
+                    f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
+                    f"{', '.join(task.files)}"
+                )
+            splits[part] = [tables.get(name) or read(task, name) for name in names]
         # `settings.labels` is still the value of --labels: the labels of a loaded head.
         fields = {**custom.settings_fields(task), "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
@@ -116,11 +108,10 @@ class Classification(base.FineTuningTask):
         columns: dict[str, np.ndarray] = {}
         if with_labels:
             examples = [example for split in splits for example in split.examples]
-            columns["labels"] = targets = self.text_task.targets(examples)
-            class_weights = self.settings.class_weights
-            if class_weights and splits[0].name == "train":
-                weights = _class_weights(class_weights, self.text_task, targets)
-                columns["example_weight"] = weights
+            task, weights = self.text_task, self.settings.class_weights
+            columns["labels"] = targets = task.targets(examples)
+            if weights and splits[0].name == "train":
+                columns["example_weight"] = _class_weights(weights, task, targets)
 
         def make(rows, length):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
@@ -177,24 +168,18 @@ class Classification(base.FineTuningTask):
         return files
 
     def serving_fn(self, model, threshold):
-        task, pairs = self.text_task, self.settings.texts == 2
-        length = self.tokens_per_example
+        task = self.text_task
+        sizes: dict[str, Any] = {"max_seq_length": self.tokens_per_example}
+        sizes["pairs"] = self.settings.texts == 2
         if task.labels is None:
-            return regressor(
-                model,
-                self.tokenizer,
-                max_seq_length=length,
-                pairs=pairs,
-                bounds=task.bounds,
-            )
+            return regressor(model, self.tokenizer, bounds=task.bounds, **sizes)
         return classifier(
             model,
             self.tokenizer,
             labels=task.labels,
-            max_seq_length=length,
-            pairs=pairs,
             multi_label=task.kind == "multi_label",
             threshold=threshold,
+            **sizes,
         )
 
 

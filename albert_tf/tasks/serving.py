@@ -97,6 +97,23 @@ class TextInputs(tf.Module):
         return in_graph.pad(ids, first_lengths, self._pad_id)
 
 
+def assemble_segments(
+    tokenizer: Tokenizer, *segments: in_graph.Part
+) -> tf.RaggedTensor:
+    """Returns `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` for each row, int32 [B, None].
+
+    Args:
+        tokenizer: the vocabulary.
+        *segments: the tokens of one or two segments, see `in_graph.assemble`.
+    """
+    one = tf.ones_like(segments[0][-1])  # the lengths in each row
+    separator = in_graph.single(tokenizer.sep_id, one)
+    parts = [in_graph.single(tokenizer.cls_id, one)]
+    for segment in segments:
+        parts += [segment, separator]
+    return in_graph.assemble(parts)
+
+
 def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:
     """Checks the class of a model.
 

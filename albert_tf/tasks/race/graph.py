@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs, check_class
+from albert_tf.tasks import serving
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
@@ -19,7 +19,7 @@ def multiple_choice(
     model: models.AlbertMultipleChoice,
     tokenizer: Tokenizer,
     settings: RaceSettings | None = None,
-) -> ServingFunction:
+) -> serving.ServingFunction:
     """Returns a function that chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
@@ -41,11 +41,11 @@ def multiple_choice(
     Raises:
         InputError: the model, the lengths or the vocabulary do not fit.
     """
-    check_class(model, models.AlbertMultipleChoice)
+    serving.check_class(model, models.AlbertMultipleChoice)
     longest = model.config.max_position_embeddings
     limits: Any = (settings or RaceSettings()).with_defaults(None, longest)
     # Without truncation, because the last tokens of a question are needed.
-    inputs = TextInputs(model, tokenizer, limits.max_seq_length, truncate=False)
+    inputs = serving.TextInputs(model, tokenizer, limits.max_seq_length, truncate=False)
 
     def encode_rows(article, question, options):
         """Returns the model inputs of B * C rows, one for each option."""
@@ -55,20 +55,11 @@ def multiple_choice(
         qa_length = tf.minimum(choices.row_lengths(), limits.max_qa_length)
         longest = limits.max_seq_length - 3 - qa_length  # 3 for [CLS] and two [SEP]
         article_length = tf.minimum(tf.repeat(articles.row_lengths(), count), longest)
-        one = tf.ones_like(qa_length)
-        separator = in_graph.single(tokenizer.sep_id, one)
-        ids = in_graph.assemble(
-            [
-                in_graph.single(tokenizer.cls_id, one),
-                (
-                    articles.values,
-                    tf.repeat(articles.row_starts(), count),
-                    article_length,
-                ),
-                separator,
-                (choices.values, choices.row_limits() - qa_length, qa_length),
-                separator,
-            ]
+        article_start = tf.repeat(articles.row_starts(), count)
+        ids = serving.assemble_segments(
+            tokenizer,
+            (articles.values, article_start, article_length),
+            (choices.values, choices.row_limits() - qa_length, qa_length),
         )
         # Segment 0 is [CLS], the article and [SEP].
         return in_graph.pad(ids, article_length + 2, tokenizer.pad_id)
@@ -93,8 +84,8 @@ def multiple_choice(
         }
 
     options = tf.TensorSpec([None, None], tf.string)
-    texts = {"article": TEXTS, "question": TEXTS, "options": options}
-    return ServingFunction(model, inputs, answer, texts)
+    texts = {"article": serving.TEXTS, "question": serving.TEXTS, "options": options}
+    return serving.ServingFunction(model, inputs, answer, texts)
 
 
 def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

@@ -158,6 +158,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     else:
         texts = [get(value, "question", str, location)]
         option_lists, answers = [value.get("options")], [value.get("answer")]
+        level = ""  # only RACE has levels
     if not len(texts) == len(option_lists) == len(answers):
         raise InputError(
             f"{location}: {len(texts)} questions, {len(option_lists)} lists of "
@@ -168,15 +169,9 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
         if not isinstance(text, str):
             raise InputError(f"{place}: {describe(text)}; expected a text")
         options = _parse_options(option_lists[i], place)
-        yield Question(
-            f"{id}-{i + 1}" if is_passage else str(id),
-            article,
-            text,
-            options,
-            _parse_answer(answers[i], options, place),
-            level if is_passage else "",  # only RACE has levels
-            place,
-        )
+        answer = _parse_answer(answers[i], options, place)
+        name = f"{id}-{i + 1}" if is_passage else str(id)
+        yield Question(name, article, text, options, answer, level, place)
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:

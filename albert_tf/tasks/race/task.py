@@ -48,11 +48,8 @@ class MultipleChoice(base.FineTuningTask):
         return dataclasses.replace(settings, choices=choices), splits
 
     def encode(self, split: Split) -> Arrays:
-        return vars(
-            features.encode(
-                self.tokenizer, split.examples, self.settings, cores.available()
-            )
-        )
+        questions, threads = split.examples, cores.available()
+        return vars(features.encode(self.tokenizer, questions, self.settings, threads))
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         return Features(**arrays)
@@ -166,8 +163,7 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         raise InputError(
             f"--{flag}: requires --data_dir or --{file_flag}; or use --no{flag}"
         )
-    selected = [level for level in LEVELS if getattr(settings, f"{level}_only")]
-    levels = selected or LEVELS
+    levels = [level for level in LEVELS if getattr(settings, f"{level}_only")] or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 

@@ -177,17 +177,11 @@ class _Windows:
             tokenizer: the vocabulary.
             min_length: minimum T.
         """
-        one = tf.ones_like(self.length)
-        separator = in_graph.single(tokenizer.sep_id, one)
         query_start = tf.gather(query.row_starts(), self.row)
-        rows = in_graph.assemble(
-            [
-                in_graph.single(tokenizer.cls_id, one),
-                (query.values, query_start, self.query_length),
-                separator,
-                (ids.values, self.start, self.length),
-                separator,
-            ]
+        rows = serving.assemble_segments(
+            tokenizer,
+            (query.values, query_start, self.query_length),
+            (ids.values, self.start, self.length),
         )
         begin = self.query_length + 2
         length = tf.maximum(tf.reduce_max(rows.row_lengths()), min_length)

@@ -45,9 +45,7 @@ def f1(answer: str, truth: str, empty_counts: bool = False) -> float:
     words, true_words = normalize(answer).split(), normalize(truth).split()
     if empty_counts and not (words and true_words):
         return float(words == true_words)
-    common = sum(
-        (collections.Counter(words) & collections.Counter(true_words)).values()
-    )
+    common = (collections.Counter(words) & collections.Counter(true_words)).total()
     if not common:
         return 0.0
     precision, recall = common / len(words), common / len(true_words)

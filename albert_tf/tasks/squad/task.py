@@ -326,13 +326,9 @@ def _resolve_settings(
         if not config.do_train and saved and saved.threshold is not None:
             threshold, fitted_on = saved.threshold, saved.threshold_fitted_on or ""
     head = settings.head or (saved and saved.head)
-    return dataclasses.replace(
-        settings,
-        version=version,
-        head=head or ("linear" if version == "1.1" else "conditional"),
-        threshold=threshold,
-        threshold_fitted_on=fitted_on,
-    )
+    head = head or ("linear" if version == "1.1" else "conditional")
+    fields = {"version": version, "head": head, "threshold": threshold}
+    return dataclasses.replace(settings, **fields, threshold_fitted_on=fitted_on)
 
 
 def hash_ids(dataset: Dataset) -> str:

@@ -56,14 +56,8 @@ def windows(
     row = tf.repeat(tf.range(sentences.nrows()), count)
     begin = tf.ragged.range(count).values * stride
     lengths = tf.minimum(tf.gather(length, row) - begin, size)
-    one = tf.ones_like(lengths)
-    ids = in_graph.assemble(
-        [
-            in_graph.single(tokenizer.cls_id, one),
-            (tokens.values, tf.gather(start, row) + begin, lengths),
-            in_graph.single(tokenizer.sep_id, one),
-        ]
-    )
+    tokens_of_windows = (tokens.values, tf.gather(start, row) + begin, lengths)
+    ids = serving.assemble_segments(tokenizer, tokens_of_windows)
     return ids, tf.gather(first, sentence) + number, position - number * stride + 1
 
 
