@@ -28,7 +28,7 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def word_pieces(tmp_path):
+def pieces(tmp_path):
     """A tokenizer of letters and a few words; an id is an index of `PIECES`."""
     path = tmp_path / "pieces.txt"
     path.write_text("\n".join(PIECES))

@@ -49,6 +49,8 @@ def own(tmp_path):
 
 
 def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
+    with pytest.raises(InputError, match=r"^--do_eval: requires --data_dir or --eva"):
+        run(do_train=False)
     file = own("train", 7, answer=1)
     with open(file, "a") as more:
         asked = {"article": "a", "question": "b", "options": ["c", "d"], "answer": "A"}
@@ -72,8 +74,3 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         ["choice", "id", "letter", "probabilities"]
     ] * 5
     assert (folder / "predict_results.txt").read_text() == "questions = 5\n"
-
-
-def test_an_evaluation_needs_a_file(run):
-    with pytest.raises(InputError, match=r"^--do_eval: requires --data_dir or --eva"):
-        run(do_train=False)

@@ -59,10 +59,10 @@ FLAGS = "caf\u00e9 no. \U0001f1eb\U0001f1f7 no"
 PLACES = ((3, 6, 16), (5, 12))
 
 
-@pytest.mark.parametrize(
-    ("encoding", "size", "unit"),
-    [("utf-16-le", 2, "UTF-16 units"), ("utf-8", 1, "bytes of UTF-8")],
-)
+UNITS = [("utf-16-le", 2, "UTF-16 units"), ("utf-8", 1, "bytes of UTF-8")]
+
+
+@pytest.mark.parametrize(("encoding", "size", "unit"), UNITS)
 def test_other_units_are_understood_where_all_answers_agree(
     tokenizer, encoding, size, unit
 ):

@@ -197,19 +197,11 @@ def test_questions_without_answers_are_answered_but_not_scored(two, run, files):
     assert (folder / "eval_results.txt").read_bytes() == before
     with pytest.raises(InputError, match="'3-0-0' has no answer; --do_eval and"):
         run("two", do_eval=True, predict_file=str(path))
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_the_linear_head_answers_version_2(run, files):
-    steps = {"num_train_steps": 1, "num_warmup_steps": 0}
-    folder, _ = train(run, files, "2.0", "linear", head="linear", **steps)
-    texts, odds = (read(folder / f"{n}.json") for n in ("predictions", "null_odds"))
-    assert texts.keys() == odds.keys()
-    predict = {"do_predict": True, "predict_file": str(files / "train-2.0.json")}
-    with pytest.raises(InputError, match="head 'linear', but this task has 'c"):
-        run("linear", **predict, head="conditional")
+    flags = {"do_predict": True, "predict_file": str(path)}
+    with pytest.raises(InputError, match="head 'conditional', but this task has 'l"):
+        run("two", **flags, head="linear")
     with pytest.raises(InputError, match=r"version '2\.0', but this task has '1\.1'"):
-        run("linear", **predict, version_2_with_negative=False)
+        run("two", **flags, version_2_with_negative=False)
 
 
 @pytest.mark.usefixtures("eagerly")

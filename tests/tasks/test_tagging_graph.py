@@ -44,9 +44,6 @@ def test_windows_are_those_worked_by_hand(tokenizer):
     ]
 
 
-# --- raw text ---
-
-
 class Known(models.AlbertTokenClassifier):
     """Gives each id the label of a table, with a certain probability."""
 

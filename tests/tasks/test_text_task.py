@@ -44,15 +44,20 @@ def test_a_regression_without_bounds_stays_as_it_is():
     assert scores.decode_labels(scores.decode(outputs)) == ["-0.25", "2.1", "5.5"]
 
 
-def test_empty_cells_are_texts(tmp_path):
+def test_empty_cells_are_texts_but_no_labels(tmp_path):
     pair = "index\tsentence1\tsentence2\tlabel\n0\t\tbody\t{0}\n1\ttitle\t\t{0}\n"
     (tmp_path / "dev.tsv").write_text(pair.format("entailment"))
-    assert [row[1:3] for row in glue.RTE.read("dev", tmp_path).rows] == [
-        ("", "body"),
-        ("title", ""),
-    ]
+    rows = glue.RTE.read("dev", tmp_path).rows
+    assert [row[1:3] for row in rows] == [("", "body"), ("title", "")]
     (tmp_path / "train.tsv").write_text("sentence\tlabel\n\t1\na\t0\n")
     assert [row.text_a for row in glue.SST2.read("train", tmp_path).rows] == ["", "a"]
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t\n")
+    with pytest.raises(InputError, match=r"dev\.tsv:2: nothing in column 'label'$"):
+        glue.SST2.read("dev", tmp_path)
+    # Each row of a test table is kept.
+    (tmp_path / "test.tsv").write_text("text\na\n\n\n")
+    found = [row[:2] for row in TOPICS.read("test", tmp_path).rows]
+    assert found == [("0", "a"), ("1", ""), ("2", "")]
 
 
 def test_a_pair_of_two_empty_texts_is_broken_except_in_a_test_table(tmp_path):
@@ -67,21 +72,6 @@ def test_a_pair_of_two_empty_texts_is_broken_except_in_a_test_table(tmp_path):
     test = glue.RTE.read("test", tmp_path, skip_bad_rows=True)
     assert test.rows == [("0", "a", "b", None), ("1", "", " ", None)]
 
-
-def test_an_empty_label_is_refused_and_an_empty_test_row_is_kept(tmp_path):
-    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t\n")
-    path = tmp_path / "dev.tsv"
-    with pytest.raises(InputError, match=f"^{path}:2: nothing in column 'label'$"):
-        glue.SST2.read("dev", tmp_path)
-    (tmp_path / "test.tsv").write_text("text\na\n\n\n")
-    assert [row[:2] for row in TOPICS.read("test", tmp_path).rows] == [
-        ("0", "a"),
-        ("1", ""),
-        ("2", ""),
-    ]
-
-
-# --- files of predictions ---
 
 EXAMPLES = [Example(guid, "a", None, None) for guid in ("0", "1", "x7")]
 PROBABILITIES = np.array([[0.1, 0.9], [0.75, 0.25], [0.5, 0.5]], "float32")
