@@ -72,8 +72,8 @@ def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Mod
     if settings.output_format in runtimes.SUFFIXES and family is not None:
         # An exported graph contains the number of candidate answers, which is in
         # `task.json` and not in the weights.
-        settings = _settings(family, opened)
-        return family(settings, opened.config, opened.tokenizer).build_model()
+        task_settings = _settings(family, opened)
+        return family(task_settings, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
         # The weights look like the weights of a regression.
