@@ -72,8 +72,8 @@ def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Mod
     if settings.output_format in runtimes.SUFFIXES and family is not None:
         # An exported graph contains the number of candidate answers, which is in
         # `task.json` and not in the weights.
-        task = _description(opened)
-        return family.from_stored(task, opened.config, opened.tokenizer).build_model()
+        task_settings = _settings(family, opened)
+        return family(task_settings, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
         # The weights look like the weights of a regression.
@@ -89,9 +89,13 @@ def _description(opened: ModelFolder) -> dict[str, Any]:
     if metadata.is_from_run(opened.task):
         return {**opened.task}
     # Models of other programs lack some keys.
+    return {**opened.task, **_settings(family, opened).stored()}
+
+
+def _settings(family: Any, opened: ModelFolder) -> Any:
+    """Returns the settings in `task.json`, with defaults for missing keys."""
     settings = family.settings_class.from_stored(opened.task, metadata.TASK)
-    settings = settings.with_defaults(None, opened.config.max_position_embeddings)
-    return {**opened.task, **settings.stored()}
+    return settings.with_defaults(None, opened.config.max_position_embeddings)
 
 
 def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:

@@ -397,7 +397,7 @@ def _load_weights(
         instance = family(pipeline.settings, folder.config, folder.tokenizer)
         model, parts = instance.build_model(), ("encoder", "head")
         task = {**task, **instance.description}
-        serving_fn = functools.partial(instance.serving_fn, model, options)
+        serving_fn = functools.partial(instance.serving_fn, model, options.threshold)
     else:
         model, parts = pipeline.build_model(), pipeline.parts
         if kind == "embedding":

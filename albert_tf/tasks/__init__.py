@@ -13,7 +13,6 @@
     head_labels     matches the labels of a loaded head with the labels of a task
     metrics         accuracy, F1, correlations, reports by label
     confusion       confusion matrices and their pictures
-    submission      prediction files, in the released format and for the GLUE website
     text_pipeline   predicts labels or numbers of texts, in Python
     text_graphs     predicts labels, numbers or embeddings in a TensorFlow graph
     race/           multiple choice

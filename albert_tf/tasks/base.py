@@ -8,13 +8,14 @@ import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 from keras import ops
 
 from albert_tf import errors, weights
+from albert_tf.data import cache
 from albert_tf.data.batches import BucketedExamples, Source
 from albert_tf.data.files import atomic
 from albert_tf.errors import InputError
@@ -22,13 +23,10 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import head_labels, registry
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
-
-if TYPE_CHECKING:
-    from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 Batch = Mapping[str, Any]
 Outputs = Mapping[str, Any]
@@ -179,15 +177,8 @@ class Task(abc.ABC):
         """
         return {}
 
-    def on_new_best_checkpoint(
-        self, folder: Path, metrics: Mapping[str, float]
-    ) -> None:
-        """Is called after a new best checkpoint is saved.
-
-        Args:
-            folder: the run's folder.
-            metrics: the checkpoint's metrics.
-        """
+    def on_new_best_checkpoint(self, folder: Path) -> None:
+        """Is called after a new best checkpoint is saved in the run's folder."""
         return
 
 
@@ -215,15 +206,13 @@ class RunContext:
 
     Attributes:
         settings: the run's settings.
-        best: step and metrics of the best checkpoint; empty if there is none.
         writes: whether this worker writes files.
         log: logs a line.
         answer: predicts the answers to a split; all workers must call it.
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
-    settings: "FineTuningSettings"
-    best: Mapping[str, float]
+    settings: FineTuningSettings
     writes: bool
     log: Callable[[str], None]
     answer: Callable[[Split], Any]
@@ -238,27 +227,24 @@ class RunContext:
 class FineTuningTask(Task):
     """A family of tasks: a pretrained encoder with one type of head.
 
-    `train.finetune.run` trains all families and calls these methods:
+    `train.finetune.run` trains all families. A family defines these members:
 
+    task_types          the family's names in `task.json`
+    settings_class      the class of its flags, which are also the keys of `task.json`
+    key_metric          the metric whose highest value marks the best checkpoint
     read_examples       reads files; returns examples by split
     encode              tokenizes examples; returns arrays, which are cached
     features            makes the features of a split from the arrays of `encode`
     dataset             makes batches from features
-    build_model, loss_weights, loss_sums, prediction_outputs: see `Task`
-    postprocess         makes answers from outputs, in the order of the examples
-    compute_metrics     compares answers with the examples
+    build_model, loss_sums: see `Task`
     write               returns the prediction files, such as the released ones
-    predict_and_write   predicts, measures and writes the answers to each test split
     serving_fn          makes the function of a SavedModel for raw text
 
+    These members have defaults: `summary`, `loss_weights`, `combine_losses`,
+    `prediction_outputs`, `postprocess`, `compute_metrics`, `progress_metrics` and
+    `on_new_best_checkpoint`.
+
     Attributes:
-        task_types: the family's names in `task.json`.
-        settings_class: the class of its flags, which are also the keys of `task.json`.
-        head_keys: keys of `task.json` that must be equal for a head to be reused.
-        output_dir_keys: further keys that must be equal to use a run in `output_dir`.
-        extra_export_formats: formats to export to in addition to the SavedModel.
-        label_names: other names of the labels, to match them with a head's labels.
-        labels_are_fixed: whether no flag can change the labels.
         predicted: the true labels and the predictions of the last evaluation, by split.
             Both are class numbers, 0 or 1 for each label, or numbers of a regression.
 
@@ -271,11 +257,6 @@ class FineTuningTask(Task):
 
     task_types: ClassVar[tuple[str, ...]]
     settings_class: ClassVar[type[TaskSettings]]
-    head_keys: ClassVar[tuple[str, ...]] = ()
-    output_dir_keys: ClassVar[tuple[str, ...]] = ()
-    extra_export_formats: ClassVar[tuple[str, ...]] = ()
-    label_names: tuple[str, ...] = ()
-    labels_are_fixed: bool = False
 
     def __init__(
         self,
@@ -295,40 +276,6 @@ class FineTuningTask(Task):
         self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.training = self.evaluation = None
 
-    @classmethod
-    def from_stored(
-        cls,
-        task: Mapping[str, Any],
-        config: AlbertConfig,
-        tokenizer: Tokenizer,
-        location: str | Path = "task.json",
-    ) -> Self:
-        """Makes the task of a model from its `task.json`.
-
-        Raises:
-            InputError: see `TaskSettings.from_stored`.
-        """
-        stored = cls.settings_class.from_stored(task, location)
-        longest = config.max_position_embeddings
-        # None, because `stored` already contains the saved settings.
-        return cls(stored.with_defaults(None, longest), config, tokenizer)
-
-    @classmethod
-    def stored_settings(cls, folder: str | Path) -> Any:
-        """Returns the settings of a fine-tuned model from its `task.json`.
-
-        Raises:
-            InputError: the model is for another family, or see
-                `TaskSettings.from_stored`.
-        """
-        task = metadata.find_task(Path(folder))
-        if task.get("kind") not in cls.task_types:
-            raise InputError(
-                f"{folder}: a model for {task.get('kind')}; must be one for "
-                f"{' or '.join(cls.task_types)}"
-            )
-        return cls.settings_class.from_stored(task, Path(folder) / metadata.TASK)
-
     @property
     def description(self) -> dict[str, Any]:
         """The content of `task.json`."""
@@ -344,7 +291,7 @@ class FineTuningTask(Task):
         cls,
         settings: Any,
         saved_settings: Any,
-        config: "FineTuningSettings",
+        config: FineTuningSettings,
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
         """Reads the data of a run.
@@ -365,10 +312,6 @@ class FineTuningTask(Task):
         """
 
     @abc.abstractmethod
-    def cache_key(self, split: Split) -> dict[str, Any]:
-        """Returns all values that determine the result of `encode`, as JSON."""
-
-    @abc.abstractmethod
     def encode(self, split: Split) -> Arrays:
         """Tokenizes the examples of a split; returns arrays to cache."""
 
@@ -376,13 +319,13 @@ class FineTuningTask(Task):
     def features(self, split: Split, arrays: Arrays) -> Any:
         """Makes features from the arrays of `encode`."""
 
-    def cache_file(self, split: Split) -> str:
-        """Returns the name or path of the cache of a split."""
-        return f"{self.settings.task_name}_{split.name}.npz"
-
     def summary(self, split: Split) -> list[str]:
-        """Returns log lines: number and lengths of examples, and truncation."""
-        return []
+        """Returns log lines: number and lengths of inputs; families add truncation."""
+        lengths = split.features.lengths
+        return [
+            f"{split.name}: {len(lengths):,} inputs of {lengths.mean():.1f} tokens on "
+            f"average, {lengths.max()} at most"
+        ]
 
     @abc.abstractmethod
     def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> Source:
@@ -395,6 +338,16 @@ class FineTuningTask(Task):
         Raises:
             InputError: a label is missing.
         """
+
+    def cache_key(self, split: Split) -> dict[str, Any]:
+        """Returns all values that determine the result of `encode`, as JSON."""
+        return {
+            "split": split.name,
+            # The examples and not the file, because the rows depend on flags.
+            "examples": cache.digest(map(repr, split.examples)),
+            "vocabulary": self.tokenizer.fingerprint,
+            **self.settings.marked("encodes"),
+        }
 
     def encode_split(self, split: Split, arrays: Arrays | None = None) -> Split:
         """Returns a split with features.
@@ -428,12 +381,17 @@ class FineTuningTask(Task):
         """Returns the number of examples, float32 [], as the weight of one loss."""
         return {"loss": ops.sum(example_weights(batch))}
 
-    @abc.abstractmethod
+    def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
+        """Returns `outputs`: the probabilities of the labels or choices."""
+        return {"outputs": ops.softmax(outputs["logits"])}
+
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
         """Makes answers from the `prediction_outputs` of each example.
 
-        Answers support `+` and `/`, for the mean of several models.
+        Answers support `+` and `/`, for the mean of several models. By default, they
+        are one array of all `outputs`.
         """
+        return np.array([row["outputs"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; empty without labels.
@@ -490,6 +448,8 @@ class FineTuningTask(Task):
 
     def predict_and_write(self, run: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
+        if self.predicted and run.writes and not run.settings.do_train:
+            self.on_new_best_checkpoint(run.folder)  # runs that train have called it
         for split in splits.get("test", ()):
             answers = run.answer(split)
             if metrics := self.compute_metrics(split, answers):
@@ -499,16 +459,16 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def serving_fn(
-        self, model: keras.Model, options: AnswerSettings
+        self, model: keras.Model, threshold: float | None
     ) -> ServingFunction:
         """Makes a function that answers raw text in a TensorFlow graph.
 
         Args:
             model: the result of `build_model`.
-            options: prediction options, such as a threshold.
+            threshold: the decision threshold; None for the task's default.
 
         Raises:
-            InputError: an option does not fit.
+            InputError: the threshold does not fit.
         """
 
     def load(self, model, path, *, init_from_group0=False, complete=False):
@@ -565,10 +525,10 @@ class FineTuningTask(Task):
             return None, f" (labels assumed: {', '.join(labels)})" if labels else ""
         candidates = [saved_labels, flag_labels]
         # --labels cannot change fixed labels, so it describes the head and comes first.
-        if self.labels_are_fixed:
+        if self.settings.labels_are_fixed:
             candidates.reverse()
         for head in filter(None, candidates):
-            order = head_labels.match(labels, head, self.label_names)
+            order = head_labels.match(labels, head, self.settings.label_names)
             if order is not None:
                 return order, f" (its labels: {', '.join(head)})"
         return [], (

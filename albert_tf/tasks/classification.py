@@ -3,35 +3,35 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from albert_tf import errors
-from albert_tf.data import cache, cores
+from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
-from albert_tf.tasks import (
-    base,
-    catalogue,
-    confusion,
-    custom,
-    head_labels,
-    submission,
-    text_graphs,
-)
-from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks import base, catalogue, confusion, custom, head_labels
+from albert_tf.tasks.base import Arrays, Split
 from albert_tf.tasks.metrics import label_report
-from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FLAGS
-from albert_tf.tasks.text_task import TextTask
+from albert_tf.tasks.text_graphs import classifier, regressor
+from albert_tf.tasks.text_pipeline import check_threshold
+from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
+
+_HEADER = "index\tprediction\n"
+_SEPARATORS = re.compile("[\t\r\n]")
+_LOSSES_AND_ACTIVATIONS: Mapping[str, tuple[Callable, Callable]] = {
+    "classification": (heads.classification_loss, ops.softmax),
+    "multi_label": (heads.multi_label_loss, ops.sigmoid),
+    "regression": (heads.regression_loss, lambda logits: logits),
+}
 
 
 class Classification(base.FineTuningTask):
@@ -44,16 +44,11 @@ class Classification(base.FineTuningTask):
 
     task_types = ("classification", "multi_label", "regression")
     settings_class = ClassificationSettings
-    # A head fits another task with the same labels: AX uses the head of MNLI.
-    head_keys = ("labels", "label_separator", "texts")
-    output_dir_keys = ("task",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
-        self.label_names = self.text_task.names
-        self.labels_are_fixed = self.text_task.name in catalogue.TASKS
         self.key_metric = self.text_task.key_metric
         self.progress_metrics = tuple(self.text_task.metrics)
 
@@ -67,34 +62,21 @@ class Classification(base.FineTuningTask):
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        _check_threshold(task, config.threshold)
-        # A part can have several tables, such as "dev" and "dev_mismatched".
-        splits: Splits = {
-            part: [
-                tables.get(name) or read(task, name)
-                for name in task.files
-                if name.startswith(part)
-            ]
-            for part in config.parts
-        }
-        for part in (part for part, group in splits.items() if not group):
-            raise InputError(
-                f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
-                f"{', '.join(task.files)}"
-            )
+        labels, is_multi = task.labels or (), task.kind == "multi_label"
+        check_threshold(labels, is_multi, config.threshold, "--threshold_to_export=")
+        splits: dict[str, list[Split]] = {}
+        for part in config.parts:
+            # A part can have several tables, such as "dev" and "dev_mismatched".
+            names = [name for name in task.files if name.startswith(part)]
+            if not names:
+                raise InputError(
+                    f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
+                    f"{', '.join(task.files)}"
+                )
+            splits[part] = [tables.get(name) or read(task, name) for name in names]
         # `settings.labels` is still the value of --labels: the labels of a loaded head.
         fields = {**custom.settings_fields(task), "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
-
-    def cache_key(self, split: Split) -> dict[str, Any]:
-        texts = (text for e in split.examples for text in (e.text_a, e.text_b or ""))
-        return {
-            "task": self.text_task.name,
-            # The texts and not the file, because the rows depend on flags.
-            "texts": cache.digest(texts),
-            "vocabulary": self.tokenizer.fingerprint,
-            "max_seq_length": self.tokens_per_example,
-        }
 
     def encode(self, split: Split) -> Arrays:
         examples = split.examples
@@ -106,18 +88,13 @@ class Classification(base.FineTuningTask):
             self.tokens_per_example,
             num_threads=cores.available(),
         )
-        return {name: np.asarray(v) for name, v in dataclasses.asdict(encoded).items()}
+        return vars(encoded)
 
     def features(self, split: Split, arrays: Arrays) -> Inputs:
         return Inputs(**arrays)
 
     def summary(self, split: Split) -> list[str]:
-        path = self.text_task.path(split.name, self.settings.data_dir or "")
-        features = split.features
-        lines = [
-            f"{path}: {len(features):,} examples of {np.mean(features.lengths):.1f} "
-            f"tokens on average, {features.lengths.max()} at most"
-        ]
+        features, lines = split.features, super().summary(split)
         if features.truncated:
             lines.append(
                 f"  {features.truncated:,} of them shortened to --max_seq_length="
@@ -131,11 +108,10 @@ class Classification(base.FineTuningTask):
         columns: dict[str, np.ndarray] = {}
         if with_labels:
             examples = [example for split in splits for example in split.examples]
-            columns["labels"] = targets = self.text_task.targets(examples)
-            class_weights = self.settings.class_weights
-            if class_weights and splits[0].name == "train":
-                weights = _class_weights(class_weights, self.text_task, targets)
-                columns["example_weight"] = weights
+            task, weights = self.text_task, self.settings.class_weights
+            columns["labels"] = targets = task.targets(examples)
+            if weights and splits[0].name == "train":
+                columns["example_weight"] = _class_weights(weights, task, targets)
 
         def make(rows, length):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
@@ -147,26 +123,14 @@ class Classification(base.FineTuningTask):
         return AlbertClassifier(self.config, self.text_task.num_outputs)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        functions = {
-            "classification": heads.classification_loss,
-            "multi_label": heads.multi_label_loss,
-            "regression": heads.regression_loss,
-        }
-        losses = functions[self.text_task.kind](outputs["logits"], batch["labels"])
+        loss, _ = _LOSSES_AND_ACTIVATIONS[self.text_task.kind]
+        losses = loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(losses * base.example_weights(batch))}
 
     def prediction_outputs(self, outputs, batch):
         """Returns `outputs`: probabilities [B, K], or regression numbers [B, 1]."""
-        activations = {
-            "classification": ops.softmax,
-            "multi_label": ops.sigmoid,
-            "regression": lambda logits: logits,
-        }
-        return {"outputs": activations[self.text_task.kind](outputs["logits"])}
-
-    def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
-        """Returns the `prediction_outputs` as an array, float32 [n, K]."""
-        return np.array([row["outputs"] for row in predictions])
+        _, activation = _LOSSES_AND_ACTIVATIONS[self.text_task.kind]
+        return {"outputs": activation(outputs["logits"])}
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the metrics of the task; empty for a test table."""
@@ -177,7 +141,7 @@ class Classification(base.FineTuningTask):
         self.predicted[split.name] = targets, predictions
         return self.text_task.compute_metrics(targets, predictions)
 
-    def on_new_best_checkpoint(self, folder, metrics):
+    def on_new_best_checkpoint(self, folder):
         """Writes each label's scores and the confusion matrix, if there are labels."""
         if self.text_task.labels is None:
             return
@@ -191,41 +155,31 @@ class Classification(base.FineTuningTask):
                 picture = confusion.draw(self.confusions)
                 base.write(folder / "confusion_matrix.png", picture)
 
-    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Also writes the scores of each label; runs that train have written them."""
-        if self.predicted and run.writes and not run.settings.do_train:
-            self.on_new_best_checkpoint(run.folder, {})
-        super().predict_and_write(run, splits)
-
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the files of the released code, and the submission file for GLUE."""
         task, examples = self.text_task, split.examples
         suffix = split.name.removeprefix("test")
         files = {
             name.replace(".tsv", f"{suffix}.tsv"): text
-            for name, text in submission.released_files(task, examples, answers).items()
+            for name, text in released_files(task, examples, answers).items()
         }
         if name := task.submission.get(split.name):
-            files[name] = submission.glue_file(task, examples, answers)
+            files[name] = glue_file(task, examples, answers)
         return files
 
-    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
+    def serving_fn(self, model, threshold):
         task = self.text_task
-        keywords = {
-            "max_seq_length": options.max_seq_length or self.tokens_per_example,
-            "pairs": self.settings.texts == 2,
-        }
+        sizes: dict[str, Any] = {"max_seq_length": self.tokens_per_example}
+        sizes["pairs"] = self.settings.texts == 2
         if task.labels is None:
-            return text_graphs.regressor(
-                model, self.tokenizer, bounds=task.bounds, **keywords
-            )
-        return text_graphs.classifier(
+            return regressor(model, self.tokenizer, bounds=task.bounds, **sizes)
+        return classifier(
             model,
             self.tokenizer,
             labels=task.labels,
             multi_label=task.kind == "multi_label",
-            threshold=options.threshold,
-            **keywords,
+            threshold=threshold,
+            **sizes,
         )
 
 
@@ -238,14 +192,10 @@ def _find_task(
         settings: the flags.
         saved_settings: the settings in the model's `task.json`, or None.
     """
-    if settings.task_name is None:
-        raise InputError(
-            f"--task_name: must be one of {', '.join(catalogue.TASKS)} or {CUSTOM}"
-        )
     if settings.task_name == CUSTOM:
         merged = custom.merge_saved_settings(settings, saved_settings)
         return custom.from_settings(merged)
-    task = catalogue.find(settings.task_name)
+    task = catalogue.find(settings.task_name or "")
     if settings.data_dir is None:
         raise InputError(
             f"--data_dir: must be the folder with {', '.join(task.files.values())}"
@@ -258,15 +208,6 @@ def _find_task(
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return task
-
-
-def _check_threshold(task: TextTask, threshold: float | None) -> None:
-    count = len(task.labels or ())
-    if threshold is not None and count != 2 and task.kind != "multi_label":
-        raise InputError(
-            f"--threshold_to_export={threshold}: requires two labels, or several "
-            f"labels per text; task {task.name} has {count or 'no'} labels"
-        )
 
 
 def _class_weights(
@@ -315,3 +256,55 @@ def _read(
     for note in table.notes(task.path(name, data_dir)):
         log(note)
     return Split(name, table.rows)
+
+
+def released_files(
+    task: TextTask, examples: Sequence[Example], outputs: np.ndarray
+) -> dict[str, str]:
+    """Returns the files that the released code writes for a test table.
+
+    `test_results.tsv` has a line with the outputs of each example. `submit_results.tsv`
+    has a header, and a line with the guid and the label of each example. **As
+    released**, except that numbers in `submit_results.tsv` are clipped to their bounds.
+
+    Args:
+        task: the task.
+        examples: n examples.
+        outputs: float [n, K] probabilities, or float [n, 1] numbers of a regression.
+
+    Returns:
+        The contents of each file by its name.
+    """
+    # `tolist` would return float64 numbers, which print more digits than float32.
+    lines = ("\t".join(map(str, row)) + "\n" for row in np.asarray(outputs))
+    texts = task.decode_labels(task.decode(outputs))
+    return {
+        "test_results.tsv": "".join(lines),
+        "submit_results.tsv": _format_table(examples, texts),
+    }
+
+
+def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) -> str:
+    """Returns the contents of a submission file for the GLUE website.
+
+    Args:
+        task: a task of GLUE.
+        examples: n examples.
+        outputs: see `released_files`; numbers are written with three decimals.
+    """
+    predictions = task.decode(outputs)
+    if task.labels is None:
+        texts = [f"{number:.3f}" for number in predictions.tolist()]
+    else:
+        texts = task.decode_labels(predictions)
+    return _format_table(examples, texts)
+
+
+def _format_table(examples: Sequence[Example], texts: Sequence[str]) -> str:
+    """Returns a header, and a line with the guid and the text of each prediction."""
+    # A cell of a CSV table can contain tabs and line ends, which become spaces here.
+    lines = (
+        f"{_SEPARATORS.sub(' ', example.guid)}\t{_SEPARATORS.sub(' ', text)}\n"
+        for example, text in zip(examples, texts, strict=True)
+    )
+    return _HEADER + "".join(lines)

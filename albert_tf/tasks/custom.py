@@ -8,8 +8,9 @@ from typing import Any
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import catalogue, metrics
+from albert_tf.tasks.metrics import Score
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
-from albert_tf.tasks.text_task import Example, Score, TextTask
+from albert_tf.tasks.text_task import Example, TextTask
 
 # Metrics of each task type; the first one is its key metric.
 _METRICS: dict[str, dict[str, Score]] = {
@@ -23,11 +24,7 @@ _METRICS: dict[str, dict[str, Score]] = {
         "macro_f1": metrics.macro_f1,
         "eval_accuracy": metrics.accuracy,
     },
-    "regression": {
-        "pearson": metrics.pearson,
-        "spearman": metrics.spearman,
-        "MSE": metrics.mean_squared_error,
-    },
+    "regression": metrics.REGRESSION,
 }
 # Maximum number of labels that a log line lists.
 _LABELS_IN_A_LINE = 20
@@ -45,12 +42,8 @@ def from_settings(settings: ClassificationSettings) -> TextTask:
     if task := catalogue.TASKS.get(settings.task_name or ""):
         is_regression = task.labels is None
         return dataclasses.replace(task, labels=None if is_regression else labels)
-    paths = {
-        "train": settings.train_file,
-        "dev": settings.dev_file,
-        "test": settings.test_file,
-    }
-    files = {split: file for split, file in paths.items() if file is not None}
+    paths = {s: getattr(settings, f"{s}_file") for s in ("train", "dev", "test")}
+    files = {split: path for split, path in paths.items() if path is not None}
     separator = settings.label_separator or ","
     return TextTask(
         name=settings.task_name or CUSTOM,
@@ -125,6 +118,8 @@ def settings_fields(task: TextTask) -> dict[str, Any]:
         "task_name": task.name,
         "kind": task.kind,
         "labels": task.labels,
+        "label_names": task.names,
+        "labels_are_fixed": task.name in catalogue.TASKS,
         "label_separator": task.label_separator,
         "bounds": task.bounds,
         "texts": len(task.text),

@@ -78,24 +78,21 @@ STSB = _task(
     label="score",
     labels=None,
     bounds=(0.0, 5.0),
-    metrics={
-        "pearson": metrics.pearson,
-        "spearman": metrics.spearman,
-        "MSE": metrics.mean_squared_error,
-    },
+    metrics=metrics.REGRESSION,
     key_metric="pearson",
 )
+
+_MNLI_FILES = {
+    "train": "MNLI/train.tsv",
+    "dev": "MNLI/dev_matched.tsv",
+    "test": "MNLI/test_matched.tsv",
+}
+_MISMATCHED = {"dev": "MNLI/dev_mismatched.tsv", "test": "MNLI/test_mismatched.tsv"}
 
 # Williams et al. 2018: The Multi-Genre NLI Corpus.
 MNLI = TextTask(
     name="mnli",
-    files={
-        "train": "MNLI/train.tsv",
-        "dev": "MNLI/dev_matched.tsv",
-        "test": "MNLI/test_matched.tsv",
-        "dev_mismatched": "MNLI/dev_mismatched.tsv",
-        "test_mismatched": "MNLI/test_mismatched.tsv",
-    },
+    files=_MNLI_FILES | {f"{k}_mismatched": path for k, path in _MISMATCHED.items()},
     text=_PAIR,
     label="gold_label",
     labels=("contradiction", "entailment", "neutral"),
@@ -107,11 +104,7 @@ MNLI = TextTask(
 MISMATCHED_MNLI = dataclasses.replace(
     MNLI,
     name="mismnli",
-    files={
-        "train": "MNLI/train.tsv",
-        "dev": "MNLI/dev_mismatched.tsv",
-        "test": "MNLI/test_mismatched.tsv",
-    },
+    files=_MNLI_FILES | _MISMATCHED,
     submission={"test": "MNLI-mm.tsv"},
     aliases=("mnli-mm", "mnli-mismatched"),
 )
@@ -121,11 +114,7 @@ MISMATCHED_MNLI = dataclasses.replace(
 AX = dataclasses.replace(
     MNLI,
     name="ax",
-    files={
-        "train": "MNLI/train.tsv",
-        "dev": "MNLI/dev_matched.tsv",
-        "test": "diagnostic/diagnostic.tsv",
-    },
+    files={**_MNLI_FILES, "test": "diagnostic/diagnostic.tsv"},
     submission={"test": "AX.tsv"},
     aliases=("diagnostic",),
 )

@@ -8,9 +8,11 @@ for all examples gets the worst score and not NaN.
 
 # Functions import scikit-learn, seqeval and scipy when called: imports take a second.
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+
+Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -81,6 +83,14 @@ def mean_squared_error(labels: np.ndarray, predictions: np.ndarray) -> float:
     return float(np.square(np.asarray(labels, np.float64) - predictions).mean())
 
 
+# The metrics of regressions, in the order in which they are reported.
+REGRESSION: dict[str, Score] = {
+    "pearson": pearson,
+    "spearman": spearman,
+    "MSE": mean_squared_error,
+}
+
+
 def label_report(
     labels: np.ndarray, predictions: np.ndarray, names: Sequence[str]
 ) -> str:
@@ -108,7 +118,7 @@ def label_report(
 
 def entity_scores(
     labels: list[list[str]], predictions: list[list[str]]
-) -> tuple[float, float, float]:
+) -> dict[str, float]:
     """Returns precision, recall and F1 of named entities of all types.
 
     An entity is correct if its type and all its words are correct. As in conlleval and
@@ -120,10 +130,11 @@ def entity_scores(
     """
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
-    precision, recall, f1, _ = precision_recall_fscore_support(
+    scores = precision_recall_fscore_support(
         labels, predictions, average="micro", zero_division=0
     )
-    return float(precision), float(recall), float(f1)
+    names = ("eval_precision", "eval_recall", "eval_f1")
+    return {name: float(score) for name, score in zip(names, scores, strict=False)}
 
 
 def entity_report(labels: list[list[str]], predictions: list[list[str]]) -> str:

@@ -129,16 +129,14 @@ class Pipeline(abc.ABC):
             for i, each in enumerate(inputs)
         ]
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text; skips the end of a very long text to save time."""
-        return self.tokenizer.encode(
-            inputs.cut(self.tokenizer, text, self.max_seq_length)
-        )
-
     def join(self, *texts: str) -> dict[str, np.ndarray]:
         """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
+        # The end of a very long text is skipped to save time.
+        short = [
+            inputs.cut(self.tokenizer, each, self.max_seq_length) for each in texts
+        ]
         # `second` is empty if there is one text.
-        first, second = [*map(self.encode, texts), []][:2]
+        first, second = [*map(self.tokenizer.encode, short), []][:2]
         pair = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
         # The only row gets no padding, so any `pad_id` will do.
         batch = inputs.pad(pair, rows=[0], length=len(pair.ids), pad_id=0)

@@ -78,13 +78,10 @@ class Pretraining(base.Task):
         if settings.eval_input_file:
             held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
-            if "vocabulary" in self._data.traits and "vocabulary" in held_out.traits:
-                _check_alike(
-                    {
-                        "--eval_input_file": held_out.traits,
-                        "--input_file": self._data.traits,
-                    }
-                )
+            traits = {"--eval_input_file": held_out.traits}
+            traits["--input_file"] = self._data.traits
+            if all("vocabulary" in each for each in traits.values()):
+                _check_alike(traits)
         elif evaluate:
             self.evaluation = self.training
         self._settings = settings
@@ -211,10 +208,9 @@ class _Records:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often matches their description files, too.
-        paths -= {files.description_path(path) for path in paths}
-        if not paths:
+        ordered = sorted(paths - {files.description_path(path) for path in paths})
+        if not ordered:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        ordered = sorted(paths)
         spec: records.Spec = records.features_of(ordered[0])
         _check_features(ordered[0], spec, settings, config)
         descriptions = {path: manifest.read(path) for path in ordered}
@@ -235,20 +231,15 @@ class _Records:
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
             spec = prepare.spec
-        sizes = {
-            path: _number_of_records(path, description)
-            for path, description in descriptions.items()
-        }
+        counts = [_number_of_records(*item) for item in descriptions.items()]
+        pairs = zip(ordered, counts, strict=True)
         self.source = Records(
             files=tuple(ordered),
-            sizes=tuple(
-                records.count(path) if size is None else size
-                for path, size in sizes.items()
-            ),
+            sizes=tuple(records.count(p) if n is None else n for p, n in pairs),
             spec=spec,
             prepare=prepare,
             # Unchanged records of the generator need no check.
-            limits=_limits(spec, config) if None in sizes.values() else {},
+            limits=_limits(spec, config) if None in counts else {},
         )
         records.check(self.source.files, spec)
         if not len(self.source):
@@ -290,18 +281,12 @@ def _check_features(
     path: str, spec: records.Spec, settings: PretrainingSettings, config: AlbertConfig
 ) -> None:
     """Checks the features of records and their lengths."""
-    has_masks = any(name in spec for name in _MASKS)
-    needed = _FEATURES if has_masks and not settings.dynamic_masking else _FEATURES[:4]
-    for name in needed:
+    for name in _FEATURES[:4] if settings.dynamic_masking else _FEATURES:
         if name not in spec:
+            hint = "; without masks, use --dynamic_masking" if name in _MASKS else ""
             raise InputError(
-                f"{path}: no feature {name!r}; the records have {sorted(spec)}"
+                f"{path}: no feature {name!r}; the records have {sorted(spec)}{hint}"
             )
-    if not (has_masks or settings.dynamic_masking):
-        raise InputError(
-            f"{path}: the records have no masks (they were made with "
-            f"--masked_lm_prob=0); use --dynamic_masking"
-        )
     features = {"max_seq_length": "input_ids"}
     if not settings.dynamic_masking:
         features["max_predictions_per_seq"] = "masked_lm_positions"
@@ -359,12 +344,10 @@ def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:
     """Returns the config of --albert_config_file, changed by two other flags."""
     config = AlbertConfig.find(settings.albert_config_file)
-    changes = {
-        key: getattr(settings, key)
-        for key in ("parameter_sharing", "recompute")
-        if getattr(settings, key) is not None
+    flags = {
+        name: getattr(settings, name) for name in ("parameter_sharing", "recompute")
     }
-    return dataclasses.replace(config, **changes)
+    return dataclasses.replace(config, **{k: v for k, v in flags.items() if v})
 
 
 def _prediction_weights(batch):

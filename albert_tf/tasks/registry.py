@@ -25,6 +25,12 @@ class Kind(NamedTuple):
     task: str | None = None
 
 
+def _kind(folder: str, pipeline: str, task: str) -> Kind:
+    """Returns classes in the modules `pipeline` and `task` of a folder of `tasks`."""
+    path = f"albert_tf.tasks.{folder}"
+    return Kind(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
+
+
 PRETRAINED = {
     "fill_mask": Kind("albert_tf.tasks.pretrained:FillMask"),
     "score": Kind("albert_tf.tasks.pretrained:Score"),
@@ -33,24 +39,16 @@ PRETRAINED = {
 }
 # The task of all types with labels or a number for each text.
 _TEXTS = "albert_tf.tasks.classification:Classification"
+_LABELS = Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
 FINE_TUNED = {
-    "classification": Kind(
-        "albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS
-    ),
-    "multi_label": Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS),
-    "token_classification": Kind(
-        "albert_tf.tasks.tagging.pipeline:TokenClassificationPipeline",
-        "albert_tf.tasks.tagging.task:Tagging",
-    ),
+    "classification": _LABELS,
+    "multi_label": _LABELS,
+    "token_classification": _kind("tagging", "TokenClassificationPipeline", "Tagging"),
     "regression": Kind("albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS),
-    "question_answering": Kind(
-        "albert_tf.tasks.squad.pipeline:QuestionAnsweringPipeline",
-        "albert_tf.tasks.squad.task:QuestionAnswering",
+    "question_answering": _kind(
+        "squad", "QuestionAnsweringPipeline", "QuestionAnswering"
     ),
-    "multiple_choice": Kind(
-        "albert_tf.tasks.race.pipeline:MultipleChoicePipeline",
-        "albert_tf.tasks.race.task:MultipleChoice",
-    ),
+    "multiple_choice": _kind("race", "MultipleChoicePipeline", "MultipleChoice"),
 }
 
 

@@ -54,6 +54,7 @@ class TextInputs(tf.Module):
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
         truncate: whether to truncate texts before they are tokenized.
+        with_offsets: whether `tokenize` can also return the places of tokens.
 
     Attributes:
         tokenize: returns the ids of texts, int32 [B, None].
@@ -68,12 +69,13 @@ class TextInputs(tf.Module):
         tokenizer: Tokenizer,
         max_seq_length: int,
         truncate: bool = True,
+        with_offsets: bool = False,
     ):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
         self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
         max_tokens = max_seq_length if truncate else None
-        self.tokenize = GraphTokenizer(tokenizer, max_tokens)
+        self.tokenize = GraphTokenizer(tokenizer, max_tokens, with_offsets=with_offsets)
         self._max_seq_length = max_seq_length
         self._special = tokenizer.cls_id, tokenizer.sep_id
         self._pad_id = tokenizer.pad_id
@@ -93,6 +95,23 @@ class TextInputs(tf.Module):
         pair = self.tokenize(first), None if second is None else self.tokenize(second)
         ids, first_lengths = in_graph.join(*pair, self._max_seq_length, *self._special)
         return in_graph.pad(ids, first_lengths, self._pad_id)
+
+
+def assemble_segments(
+    tokenizer: Tokenizer, *segments: in_graph.Part
+) -> tf.RaggedTensor:
+    """Returns `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` for each row, int32 [B, None].
+
+    Args:
+        tokenizer: the vocabulary.
+        *segments: the tokens of one or two segments, see `in_graph.assemble`.
+    """
+    one = tf.ones_like(segments[0][-1])  # the lengths in each row
+    separator = in_graph.single(tokenizer.sep_id, one)
+    parts = [in_graph.single(tokenizer.cls_id, one)]
+    for segment in segments:
+        parts += [segment, separator]
+    return in_graph.assemble(parts)
 
 
 def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:

@@ -42,16 +42,12 @@ class ClassificationPipeline(TextPipeline):
         self.threshold, self.top_k = options.threshold, options.top_k
         check_threshold(self.labels, self.multi_label, self.threshold)
 
-    def select(self, inputs, outputs):
-        logits = outputs["logits"]
+    def score(self, example, outputs):
+        logits = outputs[0]["logits"]
         pipelines.check_labels(self.labels, len(logits))
         if self.multi_label:
             return np.float32(1 / (1 + np.exp(-np.float64(logits))))
         return pipelines.softmax(logits)
-
-    def score(self, example, outputs):
-        [probabilities] = outputs
-        return probabilities
 
     def decide(self, row, scores):
         floats = pipelines.round_floats(scores)
@@ -86,15 +82,25 @@ class RegressionPipeline(TextPipeline):
 
 
 def check_threshold(
-    labels: Sequence[str], multi_label: bool, threshold: float | None
+    labels: Sequence[str],
+    multi_label: bool,
+    threshold: float | None,
+    name: str = "threshold ",
 ) -> None:
-    """Checks that a threshold is a probability and fits the labels."""
+    """Checks that a threshold is a probability and fits the labels.
+
+    Args:
+        labels: the labels of the task.
+        multi_label: whether a text can have several labels.
+        threshold: the threshold, or None.
+        name: the name of the threshold, for messages.
+    """
     if threshold is None:
         return
     if not 0 <= threshold <= 1:
-        raise InputError(f"threshold {threshold}: must be in [0, 1]")
+        raise InputError(f"{name}{threshold}: must be in [0, 1]")
     if not multi_label and len(labels) != 2:
         raise InputError(
-            f"threshold {threshold}: requires two labels, or several labels per text; "
-            f"got {len(labels)} labels"
+            f"{name}{threshold}: requires two labels, or several labels per text; got "
+            f"{len(labels)} labels"
         )

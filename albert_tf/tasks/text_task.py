@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,8 @@ from albert_tf.data import tables
 from albert_tf.data.tables import Column, RowError, Table, Value
 from albert_tf.errors import InputError
 from albert_tf.tasks import metrics
+from albert_tf.tasks.metrics import Score
 
-Score = Callable[[np.ndarray, np.ndarray], float]
 Label = str | float | tuple[str, ...] | None
 
 # Minimum probability of a predicted label, with several labels per example.
@@ -241,11 +241,7 @@ class TextTask:
     def _parse_label(self, value: Value) -> Label:
         if self.labels is None:
             return self._parse_number(_require_text(value))
-        if self.label_separator is None and isinstance(value, str):
-            # The usual case does without the function call below, which is slower.
-            labels: tuple[str, ...] = (value.strip(),)
-        else:
-            labels = split_labels(value, self.label_separator)
+        labels = split_labels(value, self.label_separator)
         for label in labels:
             if self.labels and label not in self.labels:
                 names = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))

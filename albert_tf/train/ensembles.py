@@ -99,9 +99,11 @@ def run(
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
     with loop.lock_output_dir(job.config, job.strategy):
-        # All members read the data with the first member's settings.
-        shared = job.family.stored_settings(folders[0])
-        members = [_answer(job, folder, shared) for folder in folders]
+        members: list[_Member] = []
+        for folder in folders:
+            # All members read the data with the first member's settings.
+            shared = members[0].task.settings if members else None
+            members.append(_answer(job, folder, shared))
         rows = [{"folder": member.folder, **member.metrics} for member in members]
         table: dict[str, Any] = {"members": rows}
         if search:
@@ -110,7 +112,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         ensemble = _mean(members)
         key, metrics = ensemble.task.key_metric, {**ensemble.metrics}
         context = RunContext(
-            *(job.config, {}, job.writes, job.log),  # {}: no best checkpoint
+            *(job.config, job.writes, job.log),
             answer=lambda split: ensemble.answers[split.name],
             add_results=metrics.update,
         )

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -17,7 +18,6 @@ from albert_tf.errors import InputError
 from albert_tf.serve import runtimes, saved_models
 from albert_tf.tasks import base
 from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import devices, loop, report
@@ -114,9 +114,7 @@ def run(job: Job) -> dict[str, float]:
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
         answer_split = functools.partial(answer, trainer, config)
-        context = RunContext(
-            *(config, best, job.writes, job.log), answer_split, add_results
-        )
+        context = RunContext(*(config, job.writes, job.log), answer_split, add_results)
         task.predict_and_write(context, splits)
         if config.initial_weights and not config.do_train and job.writes:
             _save_start(job, task, trainer.model)
@@ -241,8 +239,8 @@ def prepare_task(
     if multiple is None:
         multiple = pad_multiple(job.strategy, config.xla)
     task = family(settings, folder.config, folder.tokenizer, multiple)
-    keys = ("kind", *family.head_keys)
-    _check_head(config, task.description, keys, family.output_dir_keys)
+    head = {"kind": task.task_type, **task.settings.marked("of_head")}
+    _check_head(config, head, task.settings.marked("of_run"))
     # A split with several uses, such as "dev" and "test", is encoded once.
     splits_by_id = {id(split): split for parts in splits.values() for split in parts}
     encoded = {key: _encode(job, task, split) for key, split in splits_by_id.items()}
@@ -253,7 +251,7 @@ def prepare_task(
 
 def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
     """Encodes a split, or reads the cached features of an earlier run."""
-    path = job.config.cache_dir / task.cache_file(split)
+    path = job.config.cache_dir / task.settings.cache_file(split.name)
     arrays, is_cached = cache.load_or_make(
         path, task.cache_key(split), lambda: dict(task.encode(split))
     )
@@ -353,10 +351,9 @@ def _check_start(config: FineTuningSettings) -> None:
 def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Writes a SavedModel that takes raw text, and models of other runtimes."""
     folder = Path(job.config.export_dir or "")
-    options = AnswerSettings(threshold=job.config.threshold)
-    saved_models.export(task.serving_fn(model, options), folder)
+    saved_models.export(task.serving_fn(model, job.config.threshold), folder)
     job.log(f"Written: {folder}, a SavedModel that takes raw text")
-    for runtime in task.extra_export_formats:
+    for runtime in job.config.extra_export_formats:
         path = folder / f"albert_model{runtimes.SUFFIXES[runtime]}"
         runtimes.save(model, path, runtime)
         job.log(f"Written: {path}, which takes ids")
@@ -364,17 +361,15 @@ def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 
 def _check_head(
     config: FineTuningSettings,
-    description: Mapping[str, Any],
-    keys: Sequence[str],
-    run_keys: Sequence[str] = (),
+    head: Mapping[str, Any],
+    run: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> None:
     """Checks that the models in the folders have the task's head.
 
     Args:
         config: the run's settings.
-        description: the content of the new `task.json`.
-        keys: keys that must be equal in all folders whose head the run uses.
-        run_keys: further keys that must be equal in `output_dir`.
+        head: values that `task.json` must have in all folders whose head the run uses.
+        run: further values that it must have in `output_dir`.
 
     Raises:
         InputError: a value differs.
@@ -384,11 +379,11 @@ def _check_head(
     # The folder of the run, and those of its seeds.
     runs = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
     # Labels of folders outside the run are matched by name when the head is loaded.
-    start_keys = [key for key in keys if key != "labels"]
+    start = {key: value for key, value in head.items() if key != "labels"}
     for folder in dict.fromkeys((*runs, *(() if config.do_train else sources))):
         stored = metadata.read_task(folder)
-        for key in (*run_keys, *keys) if folder in runs else start_keys:
-            expected = json.loads(json.dumps(description[key]))
+        for key, value in ({**run, **head} if folder in runs else start).items():
+            expected = json.loads(json.dumps(value))
             if stored and stored.get(key) != expected:
                 hint = "use another --output_dir" if folder in runs else "must agree"
                 raise InputError(
@@ -410,7 +405,7 @@ def _saved_settings(
         # The first folder is the run's own. Training from another's makes a new head.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
-            _check_head(config, {"kind": family.task_types[0]}, ("kind",))
+            _check_head(config, {"kind": family.task_types[0]})
         elif stored and not (config.do_train and is_other):
             return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None

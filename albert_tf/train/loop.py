@@ -250,7 +250,7 @@ class _Loop:
             self._save()
             if self._is_chief:
                 self._checkpoints.mark_best(self._step, self.best)
-                self._task.on_new_best_checkpoint(self._reporter.folder, metrics)
+                self._task.on_new_best_checkpoint(self._reporter.folder)
         self._reporter.log_eval(self._step, metrics, is_best, max(best, metrics[key]))
 
     def _save(self) -> None:

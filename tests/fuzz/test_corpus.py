@@ -91,10 +91,10 @@ def read_table(folder):
 def read_task(folder):
     task = metadata.read_task(folder)
     tokenizer = tokenization.load(str(MODEL / "vocab.model"))
-    config = AlbertConfig.from_json_file(CONFIG)
-    registry.task(task["kind"]).from_stored(
-        task, config, tokenizer, folder / "task.json"
-    )
+    config, family = AlbertConfig.from_json_file(CONFIG), registry.task(task["kind"])
+    settings = family.settings_class.from_stored(task, folder / "task.json")
+    longest = config.max_position_embeddings
+    family(settings.with_defaults(None, longest), config, tokenizer)
 
 
 @pytest.mark.parametrize("source", INPUTS, ids=lambda path: path.name)

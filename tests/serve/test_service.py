@@ -201,8 +201,10 @@ def test_the_score_of_an_answer_is_that_of_its_span(name, predictors, served):
         example = pipeline.preprocess(row)
         count += len(example.inputs)
         outputs = pipeline.forward(example.inputs, run)
-        [(_, found)] = answers.candidates(example.context, outputs, pipeline.settings)
-        assert score == pytest.approx(found.n_best_spans()[0].score, rel=1e-5, abs=1e-5)
+        found = answers.collect_answers(example.context, outputs, pipeline.settings)
+        [best, *_] = found.n_best[""].values()
+        expected = best["start_log_prob"] + best["end_log_prob"]
+        assert score == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert count > serving._MAX_CHUNK  # the graph runs the windows in several parts
 
 

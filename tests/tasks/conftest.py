@@ -1,4 +1,4 @@
-"""The recorded SQuAD sets, for the tests of features and of answers."""
+"""Files, and the recorded SQuAD sets for the tests of features and of answers."""
 
 import dataclasses
 import json
@@ -11,6 +11,29 @@ from helpers import DATA, SHARED
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import features, reading
 from albert_tf.text import tokenization
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "ran", "?", *"abcdefgh", "##x"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file with a text or JSON; returns its path."""
+
+    def to_file(name, contents):
+        text = contents if isinstance(contents, str) else json.dumps(contents)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return to_file
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """A tokenizer of letters and a few words; an id is an index of `PIECES`."""
+    path = tmp_path / "pieces.txt"
+    path.write_text("\n".join(PIECES))
+    return tokenization.WordPieceTokenizer(str(path))
+
 
 # Name: max_seq_length, doc_stride, max_query_length, do_lower_case.
 SETS = {

@@ -18,6 +18,7 @@ from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.race.task import MultipleChoice
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
 from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.train import loop
@@ -90,6 +91,10 @@ LABELS = {
     "multi_label": lambda n: ["a", "b"][: n % 3],
     "regression": lambda n: n / 2,
 }
+RUN_SETTINGS = {
+    Classification: ClassifierRunSettings,
+    QuestionAnswering: SquadRunSettings,
+}
 # By name: the family, its flags and files, and a row to ask with its fields.
 CASES = {
     kind: (Classification, texts(kind, label), "a file")
@@ -118,9 +123,7 @@ def case(request, tmp_path_factory, new_model):
         folder: Path
 
         def run_settings(self, folder, **flags):
-            kind = FineTuningSettings
-            if self.family is Classification:
-                kind = ClassifierRunSettings
+            kind = RUN_SETTINGS.get(self.family, FineTuningSettings)
             fields = {"train_batch_size": BATCH, "num_train_steps": 3, "log_steps": 1}
             fields |= {"output_dir": str(folder), "save_checkpoints_steps": 1}
             return kind(**{**fields, **flags})
@@ -187,7 +190,8 @@ def test_examples_are_read_and_encoded_the_same_each_time(read):
         for name in one:
             np.testing.assert_array_equal(one[name], two[name])
         assert json.loads(json.dumps(task.cache_key(split))) == task.cache_key(split)
-        assert task.summary(split) and task.cache_file(split).endswith(".npz")
+        assert task.summary(split)
+        assert task.settings.cache_file(split.name).endswith(".npz")
 
 
 def test_the_loss_of_one_batch_falls(read):
@@ -219,7 +223,7 @@ def test_the_loss_of_one_batch_falls(read):
 def test_predictions_become_answers_metrics_and_files(read):
     task, splits = read
     model = task.build_model()
-    [split] = splits["test"]
+    split = splits["test"][-1]
 
     def predictions(split):
         source = task.dataset([split], with_labels=False)
@@ -241,11 +245,17 @@ def test_predictions_become_answers_metrics_and_files(read):
     assert scores == {**metrics, "eval_loss": 0.25}
 
 
-def test_what_is_stored_makes_the_same_task(read, tokenizer):
+def restore(task, stored, location="task.json"):
+    settings = task.settings_class.from_stored(stored, location)
+    settings = settings.with_defaults(None, task.config.max_position_embeddings)
+    return type(task)(settings, task.config, task.tokenizer)
+
+
+def test_what_is_stored_makes_the_same_task(read):
     task, _ = read
     stored = json.loads(json.dumps(task.description))
     assert registry.task(stored["kind"]) is type(task)
-    again = type(task).from_stored(stored, task.config, tokenizer)
+    again = restore(task, stored)
     assert json.loads(json.dumps(again.description)) == stored
     shapes = [[w.shape for w in t.build_model().weights] for t in (task, again)]
     assert shapes[0] == shapes[1]
@@ -254,19 +264,17 @@ def test_what_is_stored_makes_the_same_task(read, tokenizer):
 WRONG = [[], {}, "x", -3, True, float("nan")]
 
 
-def test_stored_values_of_other_types_are_refused(read, tokenizer):
+def test_stored_values_of_other_types_are_refused(read):
     task, _ = read
     stored = json.loads(json.dumps(task.description))
     for key in stored.keys() - {"kind", "task"}:
         refused = 0
         for value in WRONG:
-            wrong = {**stored, key: value}
             try:
-                type(task).from_stored(wrong, task.config, tokenizer, "t")
+                restore(task, {**stored, key: value}, "t")
             except InputError as mistake:
                 refused += 1
-                assert str(mistake).startswith(f"t: {key}="), mistake
-                assert ": must be " in str(mistake)
+                assert re.match(rf"t: {key}=.*: must be ", str(mistake)), mistake
         assert refused >= len(WRONG) - 2, key
 
 
@@ -353,11 +361,6 @@ def test_an_ensemble_of_equal_models_answers_texts_as_one(whole, case):
 
 def test_an_ensemble_of_equal_models_is_one_of_them(whole, fit):
     alone, _ = fit("alone", init_checkpoint=str(whole), **EVALUATE)
-    one, _ = fit("one", ensemble=(str(whole),), **EVALUATE)
-    assert results(one).keys() == results(alone).keys()
-    for name, path in results(one).items():
-        if name != "metrics.jsonl":  # which has times
-            assert path.read_bytes() == (alone / name).read_bytes()
     three, _ = fit("three", ensemble=(str(whole),) * 3, **EVALUATE)
     assert {"ensemble.json", "eval_results.txt"} <= {p.name for p in three.iterdir()}
     for name, path in results(three).items():

@@ -7,15 +7,6 @@ from albert_tf.tasks import custom
 from albert_tf.tasks.settings.classification import ClassificationSettings
 
 
-@pytest.fixture
-def write(tmp_path):
-    def to_file(name, contents):
-        (tmp_path / name).write_text(contents)
-        return str(tmp_path / name)
-
-    return to_file
-
-
 def declare(settings, log=lambda line: None):
     """Finds the labels as a run does."""
     settings = custom.merge_saved_settings(settings, None)
@@ -72,13 +63,10 @@ def test_numbers_of_a_table_without_header(write):
 
 
 def test_labels_given_keep_their_order_and_need_no_training_table(write, refuses):
-    config = ClassificationSettings(
-        dev_file=write("a.tsv", "text\tlabel\nred\tno\nblue\tperhaps\n"),
-        labels=("yes", "no"),
-    )
-    task = declare(config)
+    path = write("a.tsv", "text\tlabel\nred\tno\nblue\tperhaps\n")
+    task = declare(ClassificationSettings(dev_file=path, labels=("yes", "no")))
     assert task.labels == ("yes", "no")
-    with refuses(f"{config.dev_file}:3: label 'perhaps'; expected one of 'yes', 'no'"):
+    with refuses(f"{path}:3: label 'perhaps'; expected one of 'yes', 'no'"):
         task.read("dev")
     assert task.targets(task.read("dev", skip_bad_rows=True).rows).tolist() == [1]
 
@@ -110,19 +98,15 @@ def test_a_table_that_nothing_can_be_learned_from(
         declare(ClassificationSettings(train_file=path, **settings)).read("train")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "--task_name=custom: requires --train_file, --dev_file or --test_file"),
-        (
-            {"dev_file": "a.tsv"},
-            "--labels: required without --train_file or a task.json in --output_dir",
-        ),
-    ],
-)
-def test_flags_that_are_needed_are_named(settings, message, refuses):
-    with refuses(message):
-        declare(ClassificationSettings(**settings))
+def test_flags_that_are_needed_are_named(refuses):
+    with refuses(
+        "--task_name=custom: requires --train_file, --dev_file or --test_file"
+    ):
+        declare(ClassificationSettings())
+    with refuses(
+        "--labels: required without --train_file or a task.json in --output_dir"
+    ):
+        declare(ClassificationSettings(dev_file="a.tsv"))
 
 
 def logged(path, **settings):
@@ -159,17 +143,12 @@ def test_labels_that_look_like_mistakes_are_warned_of(write):
     assert line.endswith("'19' 1 and 3 others")
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        '["toxic", "caf\\u00e9"]',
-        "['toxic', 'café']",
-        "['toxic','café']",
-        '{"choices": ["toxic", "café"]}',
-        "{'choices': ['toxic', 'café']}",
-        " toxic ,café",
-    ],
-)
+CELLS = ['["toxic", "caf\\u00e9"]', "['toxic', 'café']", "['toxic','café']"]
+CELLS += ['{"choices": ["toxic", "café"]}', "{'choices': ['toxic', 'café']}"]
+CELLS += [" toxic ,café"]
+
+
+@pytest.mark.parametrize("cell", CELLS)
 def test_lists_in_cells_of_several_labels(write, cell):
     quoted = cell.replace('"', '""')
     path = write("a.csv", f'text,label\na,"{quoted}"\nb,[]\n')
@@ -183,8 +162,7 @@ def test_a_list_of_one_label_is_that_label(write):
     path = write(
         "a.jsonl", '{"text": "a", "label": ["x"]}\n{"text": "b", "label": "y"}'
     )
-    task, _ = logged(path)
-    assert [row.label for row in task.read("train").rows] == ["x", "y"]
+    assert [row.label for row in logged(path)[0].read("train").rows] == ["x", "y"]
 
 
 def test_a_delimiter_is_one_character(refuses):

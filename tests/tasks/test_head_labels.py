@@ -95,16 +95,15 @@ def model(tmp_path, tokenizer, tiny):
 @pytest.fixture
 def run(tmp_path, fine_tune, data):
     """Runs a script on a folder; returns the log and all files with answers."""
+    answer = {"text": "a list", "answer_start": 10}
+    asked = {"id": "1", "question": "what is a file?", "answers": [answer]}
+    paragraph = {"context": "a file is a list of strings", "qas": [asked]}
+    squad = {"version": "1.1", "data": [{"paragraphs": [paragraph]}]}
     tables = {
         "sentences.txt": "a B-LOC\nfile I-LOC\nis O\n\nlist B-LOC\nof O\n\n",
         "table.tsv": "text\tlabel\na file\tgood\na list\tbad\nstring\tgood\nit\tnone\n",
-        "squad.json": json.dumps(
-            {"version": "1.1", "data": [{"paragraphs": [{
-                "context": "a file is a list of strings",
-                "qas": [{"id": "1", "question": "what is a file?", "answers": [
-                    {"text": "a list", "answer_start": 10}]}]}]}]}
-        ),
-    }  # fmt: skip
+        "squad.json": json.dumps(squad),
+    }
     for name, text in tables.items():
         (tmp_path / name).write_text(text)
 
@@ -112,12 +111,14 @@ def run(tmp_path, fine_tune, data):
         return {f"{flag}_file": str(tmp_path / name) for flag in flags}
 
     table = named_file("table.tsv", "train", "dev", "test")
-    squad = named_file("squad.json", "train", "predict")
     named = {
         "mnli": {"task_name": "mnli", "data_dir": str(data / "glue_own")},
         "custom": {"task_name": "custom", **table},
         "tagging": named_file("sentences.txt", "train", "eval", "predict"),
-        "squad": {"max_query_length": 8, **squad},
+        "squad": {
+            "max_query_length": 8,
+            **named_file("squad.json", "train", "predict"),
+        },
     }
 
     def call(what, start, output, **flags):
@@ -186,15 +187,11 @@ def test_names_that_do_not_match_are_refused_unless_a_flag_says_the_order(
     assert "a new head, as the labels of the head are LABEL_0, LABEL_1, LABEL_2" in log
     with pytest.raises(InputError, match=r"^--labels=a,b,c: must be the labels of mnl"):
         run("mnli", start, "run-f", labels=("a", "b", "c"))
-
-
-def test_a_head_of_another_kind_is_none(model, run):
-    start = model("a", "token_classification", NLI)
-    with pytest.raises(
-        InputError, match="a: its head is for token_classification, not"
-    ):
-        run("mnli", start, "run")
-    log, _ = run("mnli", start, "run", **TRAIN)
+    # The head of another kind does not fit, either.
+    start = model("g", "token_classification", NLI)
+    with pytest.raises(InputError, match="g: its head is for token_classification, no"):
+        run("mnli", start, "run-g")
+    log, _ = run("mnli", start, "run-g", **TRAIN)
     assert "a new head, as its head is for token_classification, not for" in log
 
 
@@ -212,28 +209,34 @@ def test_own_tables_and_sentences_take_labels_from_the_head(model, run):
     assert f"its labels: {', '.join(more)}" in log
 
 
+ASKED = {"question": "what is a file?", "context": "a file is a list"}
+
+
+# Of each: the kind of the head, its labels, a row to answer, and a key of the answer.
 @pytest.mark.parametrize("flags", [{}, TRAIN], ids=["predicts", "trains"])
-@pytest.mark.parametrize("what", ["squad", "tagging"])
-def test_a_run_leaves_a_folder_that_answers(model, run, tmp_path, what, flags):
-    kinds = {"squad": "question_answering", "tagging": "token_classification"}
-    labels = TAGS if what == "tagging" else ()
-    start = model("a", kinds[what], labels)
-    flags = {"do_predict": True, "do_eval": what == "tagging", **flags}
-    if what == "squad":
+@pytest.mark.parametrize(
+    ("what", "kind", "labels", "row", "key"),
+    [
+        ("squad", "question_answering", (), ASKED, "null_odds"),
+        ("tagging", "token_classification", TAGS, "a file is a list", "spans"),
+    ],
+)
+def test_a_run_leaves_a_folder_that_answers(
+    model, run, tmp_path, what, kind, labels, row, key, flags
+):
+    start, is_squad = model("a", kind, labels), what == "squad"
+    flags = {"do_predict": True, "do_eval": not is_squad, **flags}
+    if is_squad:
         flags["version_2_with_negative"] = True
     log, _ = run(what, start, "run", **flags)
     assert "and the head" in log or "do_train" not in flags
-    row = {"question": "what is a file?", "context": "a file is a list"}
     answer = predict.load(tmp_path / "run")
-    (found,) = answer([row if what == "squad" else "a file is a list"])
-    assert found.keys() >= ({"answer", "null_odds"} if what == "squad" else {"spans"})
-    assert answer.task.get("head") == ("linear" if what == "squad" else None)
+    (found,) = answer([row])
+    assert key in found
+    assert answer.task.get("head") == ("linear" if is_squad else None)
     if "do_train" not in flags:
-        (expected,) = predict.load(start, predict.AnswerSettings(
-            threshold=0.0 if what == "squad" else None
-        ))([row if what == "squad" else "a file is a list"])  # fmt: skip
-        assert found == expected
+        options = predict.AnswerSettings(threshold=0.0 if is_squad else None)
+        assert list(predict.load(start, options)([row])) == [found]
         run(what, start, "run", **flags)  # again
-        other = model("b", kinds[what], labels)
         with pytest.raises(InputError, match=f"has the model '{start}', not "):
-            run(what, other, "run", **flags)
+            run(what, model("b", kind, labels), "run", **flags)

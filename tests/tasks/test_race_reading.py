@@ -70,12 +70,10 @@ BLANKS = [
 
 @pytest.mark.parametrize(("text", "expected"), BLANKS)
 def test_an_option_stands_in_the_blanks_or_behind(text, expected):
-    question = reading.Question("", "", text, ("x", "y"), None, "", "")
+    question = reading.Question("", "", text, ("x", "y"))
     assert question.choices[1] == expected
-
-
-def test_each_underscore_of_race_is_a_blank_as_released():
-    question = reading.Question("", "", "It is_long __.", ("x", "y"), 0, "high", "")
+    # As released, each underscore of RACE is a blank.
+    question = reading.Question("", "", "It is_long __.", ("x", "y"), level="high")
     assert question.choices[1] == "It isylong yy."
 
 
@@ -88,20 +86,14 @@ def test_a_list_of_questions_is_read_as_their_lines_are(tmp_path):
     assert [question.answer for question in found] == [1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("answer", ["B", 1])
-def test_an_answer_is_a_letter_or_a_number(tmp_path, answer):
-    path = write(tmp_path / "own.jsonl", {**SINGLE, "answer": answer})
-    [question] = reading.read_file(path)
-    assert (question.answer, question.id, question.level) == (1, "own.jsonl:1", "")
-
-
-def test_answers_may_be_unknown(tmp_path):
-    unknown = {key: value for key, value in PASSAGE.items() if key != "answers"}
+def test_an_answer_is_a_letter_or_a_number_or_unknown(tmp_path):
+    letter, unknown = {**SINGLE, "answer": "B"}, {**PASSAGE, "answers": None}
     partly = {**PASSAGE, "answers": [None, "A"]}
     three = {**SINGLE, "options": ["a", "b", "c"], "answer": None, "id": 5}
-    found = reading.read_file(write(tmp_path / "own.jsonl", unknown, partly, three))
-    assert [q.answer for q in found] == [None, None, None, 0, None]
-    assert found[-1].id == "5"
+    path = write(tmp_path / "own.jsonl", letter, SINGLE, unknown, partly, three)
+    found = reading.read_file(path)
+    assert [q.answer for q in found] == [1, 1, None, None, None, 0, None]
+    assert (found[0].id, found[0].level, found[-1].id) == ("own.jsonl:1", "", "5")
 
 
 ONE_OF_TWO = "expected a letter from A to B, or a number from 0 to 1"

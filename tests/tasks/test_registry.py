@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertClassifier, flags
-from albert_tf.data.batches import BucketedExamples
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.serve import demo_page, predict
@@ -20,7 +19,7 @@ from albert_tf.tasks.base import Split
 from albert_tf.tasks.pipelines import Example, Pipeline
 from albert_tf.tasks.serving import ServingFunction, TextInputs, text_specs
 from albert_tf.tasks.settings.answer import AnswerSettings
-from albert_tf.tasks.settings.base import REQUIRED, TaskSettings
+from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.text import inputs
 
@@ -34,7 +33,7 @@ class EvenSettings(TaskSettings):
         train_file: Texts, one a line.
     """
 
-    max_seq_length: int | None = flags.field(None, stored=REQUIRED, fallback=9)
+    max_seq_length: int | None = flags.field(None, stored="required", fallback=9)
     train_file: str | None = flags.field(None)
     task_name: str = "even"
 
@@ -52,17 +51,13 @@ class Even(base.FineTuningTask):
             split = Split("train", file.read().splitlines())
         return settings, {"train": [split], "dev": [split]}
 
-    def cache_key(self, split):
-        return {"texts": list(split.examples)}
-
     def encode(self, split):
         length = self.tokens_per_example
         encoded = inputs.encode(self.tokenizer, split.examples, None, length)
-        names = ("ids", "bounds", "first_lengths")
-        return {name: getattr(encoded, name) for name in names}
+        return vars(encoded)
 
     def features(self, split, arrays):
-        return inputs.Inputs(**arrays, truncated=0, truncated_pieces=0)
+        return inputs.Inputs(**arrays)
 
     def dataset(self, splits, *, with_labels):
         [split] = splits
@@ -72,8 +67,7 @@ class Even(base.FineTuningTask):
             batch = inputs.pad(split.features, rows, length, self.tokenizer.pad_id)
             return {**batch, "labels": labels[np.asarray(rows)]}
 
-        lengths = split.features.lengths
-        return BucketedExamples(lengths, make, self.tokens_per_example, self.multiple)
+        return self.bucket(split.features.lengths, make)
 
     def build_model(self):
         return AlbertClassifier(self.config, 2)
@@ -82,20 +76,14 @@ class Even(base.FineTuningTask):
         each = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(each * base.example_weights(batch))}
 
-    def prediction_outputs(self, outputs, batch):
-        return {"odd": ops.argmax(outputs["logits"], axis=-1)}
-
-    def postprocess(self, split, predictions):
-        return [int(kept["odd"]) for kept in predictions]
-
     def compute_metrics(self, split, answers):
         odd = [len(text.split()) % 2 for text in split.examples]
-        return {"eval_accuracy": float(np.mean(np.equal(odd, answers)))}
+        return {"eval_accuracy": float(np.mean(answers.argmax(axis=-1) == odd))}
 
     def write(self, split, answers):
         return {}
 
-    def serving_fn(self, model, options):
+    def serving_fn(self, model, threshold):
         graph = TextInputs(model, self.tokenizer, self.tokens_per_example)
 
         def answer(text):

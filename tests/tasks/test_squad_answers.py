@@ -1,4 +1,3 @@
-import collections
 import dataclasses
 import json
 import math
@@ -9,8 +8,9 @@ import pytest
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, reading, scores
 
-LINEAR = SquadSettings(head="linear", n_best_size=20, max_answer_length=30)
-CONDITIONAL = dataclasses.replace(LINEAR, head="conditional")
+SIZES = {"n_best_size": 20, "max_answer_length": 30}
+LINEAR = SquadSettings(version="1.1", head="linear", **SIZES)
+CONDITIONAL = SquadSettings(version="2.0", head="conditional", **SIZES)
 BEAMS = (
     *("start_top_index", "start_top_log_probs"),
     *("end_top_index", "end_top_log_probs"),
@@ -18,88 +18,72 @@ BEAMS = (
 )
 
 
-def as_released(recorded, windows):
-    """Puts the tokens where the release says."""
-    return [
-        dataclasses.replace(window, spans=spans)
-        for window, spans in zip(windows, recorded.released_spans(), strict=True)
-    ]
+def as_released(recorded):
+    """Returns the windows, with the tokens where the release says."""
+    pairs = zip(recorded.windows(), recorded.released_spans(), strict=True)
+    return [dataclasses.replace(window, spans=spans) for window, spans in pairs]
 
 
-def candidates_of_version_1(recorded, windows):
-    found = collections.defaultdict(list)
+def answers_of_version_1(recorded):
+    windows, outputs = [], []
     length = recorded.lengths.max_seq_length
-    ids = recorded.arrays["predict/unique_id"]
-    for window, id in zip(windows, ids, strict=True):
+    for window, id in zip(
+        as_released(recorded), recorded.arrays["predict/unique_id"], strict=True
+    ):
         random = np.random.RandomState(id)
         start, end = (
             (random.standard_normal(length) * 3).astype("float32") for _ in range(2)
         )
         # As released, padding is searched, too.
-        window = dataclasses.replace(window, ids=np.zeros(length, "int32"))
-        outputs = {"start_logits": start, "end_logits": end}
-        spans, _ = answers.make_spans(window, outputs, LINEAR)
-        found[window.question.id].append((spans, None))
-    return {id: answers.merge(each, LINEAR) for id, each in found.items()}
+        windows.append(dataclasses.replace(window, ids=np.zeros(length, "int32")))
+        outputs.append({"start_logits": start, "end_logits": end})
+    return answers.collect_answers(windows, outputs, LINEAR)
 
 
-def candidates_of_version_2(recorded, windows):
-    found = collections.defaultdict(list)
-    for i, window in enumerate(windows):
-        outputs = {name: recorded.arrays[f"predict/{name}"][i] for name in BEAMS}
-        spans = answers.make_spans(window, outputs, CONDITIONAL)
-        found[window.question.id].append(spans)
-    return {id: answers.merge(each, CONDITIONAL) for id, each in found.items()}
-
-
-def collected(candidates):
-    return answers.collect_answers(candidates.items())
+def answers_of_version_2(recorded):
+    windows = as_released(recorded)
+    outputs = [
+        {name: recorded.arrays[f"predict/{name}"][i] for name in BEAMS}
+        for i in range(len(windows))
+    ]
+    return answers.collect_answers(windows, outputs, CONDITIONAL)
 
 
 def assert_n_best(found, expected, dropped=("q023", "q024")):
-    for id, listed in expected["nbest_first15"].items():
-        assert found[id] == listed, id
+    listed = {id: list(entries.values()) for id, entries in found.n_best.items()}
+    for id, entries in expected["nbest_first15"].items():
+        assert listed[id] == entries, id
     for id, first in expected["top3"].items():
         if id not in dropped:
-            three = [[span["text"], span["probability"]] for span in found[id][:3]]
+            three = [[span["text"], span["probability"]] for span in listed[id][:3]]
             assert three == first, id
 
 
 def test_version_1_gives_the_released_lists(recorded):
-    windows = as_released(recorded, recorded.windows())
-    candidates = candidates_of_version_1(recorded, windows)
-    expected = recorded.results["v1"]
-    assert len(candidates) == 34
-    for id, text in collected(candidates).texts.items():
-        assert text == expected["predictions"][id], id
-    found = {id: answers.n_best(listed) for id, listed in candidates.items()}
+    found, expected = answers_of_version_1(recorded), recorded.results["v1"]
+    assert len(found.texts) == 34
+    assert found.texts.items() <= expected["predictions"].items()
     assert_n_best(found, expected)
-    assert {id: len(spans) for id, spans in found.items()} == {
-        id: size for id, size in expected["nbest_len"].items() if id in found
-    }
+    sizes = {id: len(entries) for id, entries in found.n_best.items()}
+    assert sizes.items() <= expected["nbest_len"].items()
 
 
 def test_version_2_gives_the_released_lists_and_null_odds(recorded):
-    windows = as_released(recorded, recorded.windows())
-    candidates = candidates_of_version_2(recorded, windows)
+    found = answers_of_version_2(recorded)
+    assert len(found.texts) == 34
     for threshold in (None, 0.3):
         expected = recorded.results["v2"][f"threshold={threshold}"]
-        found = collected(candidates).apply_null_threshold(threshold)
-        assert len(found) == 34
-        for id, text in found.items():
-            assert text == expected["predictions"][id], (threshold, id)
-        odds = collected(candidates).null_odds
-        assert odds == {id: expected["null_odds"][id] for id in found}
-    listed = {id: answers.n_best(found) for id, found in candidates.items()}
-    assert_n_best(listed, recorded.results["v2"]["threshold=None"])
+        texts = found.apply_null_threshold(threshold)
+        assert texts.items() <= expected["predictions"].items()
+        assert found.null_odds.items() <= expected["null_odds"].items()
+    assert_n_best(found, recorded.results["v2"]["threshold=None"])
 
 
 def test_version_2_is_evaluated_as_released(recorded):
-    windows = as_released(recorded, recorded.windows())
-    candidates = candidates_of_version_2(recorded, windows)
+    found = answers_of_version_2(recorded)
     # What the release gives the questions that it drops.
-    texts = {**collected(candidates).texts, "q023": "", "q024": ""}
-    odds = {**collected(candidates).null_odds, "q023": 1e6, "q024": 1e6}
+    texts = {**found.texts, "q023": "", "q024": ""}
+    odds = {**found.null_odds, "q023": 1e6, "q024": 1e6}
     expected = recorded.results["v2"]["evaluate_v2"]
     metrics = scores.evaluate(recorded.dataset, texts, odds)
     threshold = metrics["best_f1_thresh"]
@@ -187,13 +171,17 @@ def test_spans_of_a_conditional_head_worked_by_hand():
 
 
 def test_windows_of_a_question_are_merged():
-    settings, span = dataclasses.replace(LINEAR, n_best_size=3), answers.Span
+    settings, span = dataclasses.replace(CONDITIONAL, n_best_size=3), answers.Span
     first = [span("x", 3, 1), span("y", 1, 1)]
     second = [span("y", 2, 1), span("z", 1, 1), span("w", 0, 1)]
-    found = answers.merge([(first, np.float32(0.5)), (second, -0.25)], settings)
-    assert [(s.text, s.score) for s in found.spans] == [("x", 4), ("y", 3), ("z", 2)]
-    assert found.null_odds == -0.25
-    assert answers.merge([([], np.float32(2))], settings) == answers.Candidates((), 2.0)
+    found, odds = answers.merge([(first, np.float32(0.5)), (second, -0.25)], settings)
+    assert [(s.text, s.score) for s in found] == [("x", 4), ("y", 3), ("z", 2)]
+    assert odds == -0.25
+    settings = dataclasses.replace(settings, head="linear")
+    assert answers.merge([(first, 0.5)], settings)[1] == 0.5 - 4
+    # Without a valid span, the released texts and scores.
+    assert answers.merge([([], 2.0)], CONDITIONAL) == ([span("", -1e6, -1e6)], 2.0)
+    assert answers.merge([([], 2.0)], LINEAR) == ([span("empty", 0.0, 0.0)], None)
 
 
 def test_a_question_is_answered_up_to_the_threshold():
@@ -203,30 +191,22 @@ def test_a_question_is_answered_up_to_the_threshold():
     assert found.apply_null_threshold(-9.0) == {"q": "", "r": "y"}
 
 
-def test_without_a_valid_span_the_released_texts_stand():
-    none = [("a", answers.Candidates((), None)), ("b", answers.Candidates((), 0.0))]
-    found = answers.collect_answers(none)
-    assert (found.texts, found.null_odds) == ({"a": "empty", "b": ""}, {"b": 0.0})
-    entries = [[*found.n_best[id].values()] for id in "ab"]
-    assert [list(each[0].values()) for each in entries] == [
-        ["empty", 1.0, 0.0, 0.0],
-        ["", 1.0, -1e6, -1e6],
-    ]
-
-
 def test_the_files_are_the_released_ones():
     span = answers.Span
-    found = {
-        "q": answers.Candidates((span("é", 1.0, 2.0), span("y", 1.0, 1.0)), 0.5),
-        'r"': answers.Candidates((span("{}", -3.0, 0.5),), 0.125),
+    spans = {
+        "q": [span("é", 1.0, 2.0), span("y", 1.0, 1.0)],
+        'r"': [span("{}", -3.0, 0.5)],
     }
-    files = answers.collect_answers(found.items()).files(threshold=0.25)
+    lists = {id: answers.n_best(each) for id, each in spans.items()}
+    texts = {id: each[0].text for id, each in spans.items()}
+    odds = {"q": 0.5, 'r"': 0.125}
+    files = answers.Answers(texts, odds, lists).files(threshold=0.25)
     n_best = files.pop("nbest_predictions.json")
     assert {name: json.loads(text) for name, text in files.items()} == {
         "predictions.json": {"q": "", 'r"': "{}"},
-        "null_odds.json": {"q": 0.5, 'r"': 0.125},
+        "null_odds.json": odds,
     }
-    listed = {id: answers.n_best(candidates) for id, candidates in found.items()}
+    listed = {id: list(entries.values()) for id, entries in lists.items()}
     assert n_best == json.dumps(listed, indent=4) + "\n"
     best, second = listed["q"]
     assert (best["text"], best["start_log_prob"], best["end_log_prob"]) == ("é", 1, 2)

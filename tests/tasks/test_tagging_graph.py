@@ -44,9 +44,6 @@ def test_windows_are_those_worked_by_hand(tokenizer):
     ]
 
 
-# --- raw text ---
-
-
 class Known(models.AlbertTokenClassifier):
     """Gives each id the label of a table, with a certain probability."""
 
@@ -115,9 +112,14 @@ def found(answer):
     return [(s["type"], s["text"], s["begin"], s["end"]) for s in answer["spans"]]
 
 
-def test_spans_are_those_worked_by_hand(answering):
+def test_spans_are_those_worked_by_hand(answering, tokenizer):
     known = {"the": "B-PER", "list": "I-PER", "of": "I-LOC", "file": "B-LOC"}
     answer = answering(LABELS, known)
+    # The probability of a span is the mean of its words.
+    [row] = answer(["the list"])
+    scales = [1 + tokenizer.encode(word)[0] % 2 for word in ("the", "list")]
+    chances = [np.exp(scale) / (np.exp(scale) + 4) for scale in scales]
+    assert row["spans"][0]["probability"] == pytest.approx(np.mean(chances))
     rows = ["(the\n list of) a file file", "list, the the's", "", "a", "of"]
     one, two, three, four, five = answer(rows)
     assert found(one) == [
@@ -134,14 +136,6 @@ def test_spans_are_those_worked_by_hand(answering):
     assert three == four == {"spans": []}
     # No span goes from one text to the next.
     assert found(five) == [("LOC", "of", 0, 2)]
-
-
-def test_the_probability_of_a_span_is_the_mean_of_its_words(answering, tokenizer):
-    answer = answering(LABELS, {"the": "B-PER", "list": "I-PER"})
-    [row] = answer(["the list"])
-    scales = [1 + tokenizer.encode(word)[0] % 2 for word in ("the", "list")]
-    chances = [np.exp(scale) / (np.exp(scale) + 4) for scale in scales]
-    assert row["spans"][0]["probability"] == pytest.approx(np.mean(chances))
 
 
 def test_labels_that_are_no_entities_are_those_of_each_word(answering):

@@ -65,8 +65,8 @@ def test_labels_stand_on_the_first_token_of_each_word(encoded, tokenizer):
     assert batch["labels"].tolist() == [expected + [-100] * (19 - len(expected))]
     assert batch["labels"].dtype == np.int32
     assert task.summary(split) == [
-        f"dev: 1 sentences, 4 words, 1 windows of {len(ids)}.0 tokens on average, "
-        f"{len(ids)} at most",
+        "dev: 1 sentences, 4 words",
+        f"dev: 1 inputs of {len(ids)}.0 tokens on average, {len(ids)} at most",
         "  1 words without a token, read as [UNK]",
     ]
 
@@ -84,15 +84,12 @@ def test_every_word_of_a_long_sentence_is_labelled_once(length, encoded):
     assert source.lengths.max() == min(length, 18)
     # What is learned is also what is predicted.
     rows = [source.make(np.array([row]), length) for row in range(len(source))]
-    kept = [
-        {"probabilities": np.eye(3)[np.maximum(row["labels"][0], 0)]} for row in rows
-    ]
+    kept = [{"outputs": np.eye(3)[np.maximum(row["labels"][0], 0)]} for row in rows]
     answers = task.postprocess(split, iter(kept))
     np.testing.assert_array_equal(
         answers, np.concatenate([certain(sentence.labels) for sentence in sentences])
     )
     assert sum((row["labels"] >= 0).sum() for row in rows) == 22
-    assert f" 22 words, {len(source)} windows of" in task.summary(split)[0]
     # Of an evaluation that ends before, whole sentences count.
     np.testing.assert_array_equal(
         task.postprocess(split, iter(kept[:-1])), answers[:17]
@@ -150,10 +147,9 @@ def test_own_sentences_are_learned_by_heart(fit, data):
     flags = dict.fromkeys(("train_file", "eval_file"), str(files / "train.txt"))
     flags |= {"predict_file": str(files / "valid.txt"), "max_seq_length": 30}
     flags |= dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
-    run, log = fit(num_train_steps=300, save_checkpoints_steps=100, **flags)
+    run, log = fit(num_train_steps=300, save_checkpoints_steps=300, **flags)
     assert "train: 40 sentences, " in log
-    best = json.loads((run / "model.ckpt-best.json").read_text())
-    assert best["eval_f1"] == best["eval_accuracy"] == 1.0
+    assert json.loads((run / "model.ckpt-best.json").read_text())["eval_f1"] == 1.0
     gold = reading.read_file(files / "train.txt")
     written = reading.read_file(run / "dev_predictions.txt")
     assert [sentence[:2] for sentence in written] == [s[:2] for s in gold]
@@ -161,22 +157,9 @@ def test_own_sentences_are_learned_by_heart(fit, data):
     assert re.search(r"micro avg +1.000 +1.000 +1.000 +70\n", report)
     lines = (run / "test_predictions.txt").read_text().splitlines()
     assert lines.count("") == 8 and lines[0].startswith("Maria B-PER ")
-
-    predictor = predict.load(run)
-    texts = [
-        "The Danish painter Lars Holm lives in Aarhus.",
-        "New Zealand sent two ships to Fiji.\nAshby's sister works for Halden Motors.",
-    ]
-    one, two = predictor(texts)
-    assert [(s["type"], s["text"]) for s in one["spans"]] == [
-        ("MISC", "Danish"),
-        ("PER", "Lars Holm"),
-        ("LOC", "Aarhus"),
-    ]
-    for text, row in zip(texts, (one, two), strict=True):
-        for span in row["spans"]:
-            assert text[span["begin"] : span["end"]] == span["text"]
-            assert 0.5 < span["probability"] <= 1
+    [row] = predict.load(run)(["The Danish painter Lars Holm lives in Aarhus."])
+    spans = [(span["type"], span["text"]) for span in row["spans"]]
+    assert spans == [("MISC", "Danish"), ("PER", "Lars Holm"), ("LOC", "Aarhus")]
 
 
 @pytest.fixture
@@ -203,18 +186,13 @@ def test_a_model_keeps_its_labels(fit, files, refuses):
         fit(train_file=files["two"], do_train=True)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"do_train": True}, "--do_train: requires --train_file"),
-        ({"do_train": True, "train_file": "bare"},
-         "{bare}:1: no labels to train or evaluate on; expected a second column, or "
-         "in JSON lines the key 'tags' (--label_column)"),
-        ({"do_predict": True, "predict_file": "bare"},
-         "--labels: required without --train_file or saved labels"),
-    ],
-)  # fmt: skip
-def test_files_that_are_missing_or_have_no_labels(flags, message, fit, files, refuses):
-    given = {k: files[v] if isinstance(v, str) else v for k, v in flags.items()}
-    with refuses(message.format(**files)):
-        fit(**given)
+def test_files_that_are_missing_or_have_no_labels(fit, files, refuses):
+    with refuses("--do_train: requires --train_file"):
+        fit(do_train=True)
+    with refuses(
+        f"{files['bare']}:1: no labels to train or evaluate on; expected a second "
+        f"column, or in JSON lines the key 'tags' (--label_column)"
+    ):
+        fit(do_train=True, train_file=files["bare"])
+    with refuses("--labels: required without --train_file or saved labels"):
+        fit(do_predict=True, predict_file=files["bare"])

@@ -41,6 +41,7 @@ class Features:
         question_bounds: int64 [n + 1]; question q has the choices
             [question_bounds[q], question_bounds[q + 1]).
         choices_cut: int64 [], number of truncated choices.
+        max_seq_length: int64 [], maximum number of tokens of an input.
     """
 
     article_ids: np.ndarray
@@ -50,6 +51,7 @@ class Features:
     choice_bounds: np.ndarray
     question_bounds: np.ndarray
     choices_cut: np.ndarray
+    max_seq_length: np.ndarray
 
     def __len__(self) -> int:
         """Returns the number of questions."""
@@ -65,12 +67,16 @@ class Features:
         longest = np.maximum.reduceat(choice_lengths, self.question_bounds[:-1])
         return np.diff(self.article_bounds)[self.article_of] + longest + _SPECIAL
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each question's longest input, truncated, int64 [n]."""
+        return np.minimum(self.full_lengths, self.max_seq_length)
+
     def batch(
         self,
         rows: Sequence[int] | np.ndarray,
         choices: int,
         length: int,
-        settings: Any,
         tokenizer: Tokenizer,
     ) -> dict[str, np.ndarray]:
         """Makes a batch of questions.
@@ -80,7 +86,6 @@ class Features:
             choices: C, number of choices per question. The missing choices of a
                 question with fewer choices are padding.
             length: T, number of tokens of each input, with padding.
-            settings: settings with `max_seq_length`.
             tokenizer: the tokenizer of `encode`.
 
         Returns:
@@ -88,31 +93,29 @@ class Features:
         """
         cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
         shape = (len(rows), choices, length)
-        input_ids = np.full(shape, tokenizer.pad_id, np.int32)
-        input_mask, segment_ids = np.zeros((2, *shape), np.int32)
+        batch = {
+            "input_ids": np.full(shape, tokenizer.pad_id, np.int32),
+            "input_mask": np.zeros(shape, np.int32),
+            "segment_ids": np.zeros(shape, np.int32),
+        }
         for i, row in enumerate(rows):
             # `bounds[k:][:2]` is the begin and the end of item k.
             begin, end = self.article_bounds[self.article_of[row] :][:2]
             for j, index in enumerate(range(*self.question_bounds[row:][:2])):
                 choice = self.choice_ids[slice(*self.choice_bounds[index:][:2])]
-                max_length = settings.max_seq_length - _SPECIAL - len(choice)
+                max_length = self.max_seq_length - _SPECIAL - len(choice)
                 article = self.article_ids[begin : min(end, begin + max_length)]
                 ids = np.concatenate([cls, article, sep, choice, sep])
-                input_ids[i, j, : len(ids)] = ids
-                input_mask[i, j, : len(ids)] = 1
-                segment_ids[i, j, len(article) + 2 : len(ids)] = 1
-        return {
-            "input_ids": input_ids,
-            "input_mask": input_mask,
-            "segment_ids": segment_ids,
-        }
+                batch["input_ids"][i, j, : len(ids)] = ids
+                batch["input_mask"][i, j, : len(ids)] = 1
+                batch["segment_ids"][i, j, len(article) + 2 : len(ids)] = 1
+        return batch
 
 
 def encode(
     tokenizer: Tokenizer,
     questions: Sequence[Question],
     settings: Any,
-    *,
     num_threads: int = 1,
 ) -> Features:
     """Tokenizes articles, and questions with their options.
@@ -120,7 +123,7 @@ def encode(
     Args:
         tokenizer: the vocabulary.
         questions: one or more questions.
-        settings: settings with `max_qa_length`.
+        settings: settings with `max_seq_length` and `max_qa_length`.
         num_threads: maximum number of threads.
     """
     articles: dict[str, int] = {}
@@ -138,6 +141,7 @@ def encode(
         choice_bounds=choice_bounds,
         question_bounds=np.cumsum([0, *(len(q.options) for q in questions)]),
         choices_cut=np.array(choices_cut),
+        max_seq_length=np.array(settings.max_seq_length),
     )
 
 

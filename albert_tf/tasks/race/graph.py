@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.serving import TEXTS, ServingFunction, TextInputs, check_class
+from albert_tf.tasks import serving
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
@@ -19,7 +19,7 @@ def multiple_choice(
     model: models.AlbertMultipleChoice,
     tokenizer: Tokenizer,
     settings: RaceSettings | None = None,
-) -> ServingFunction:
+) -> serving.ServingFunction:
     """Returns a function that chooses among options.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
@@ -41,18 +41,34 @@ def multiple_choice(
     Raises:
         InputError: the model, the lengths or the vocabulary do not fit.
     """
-    check_class(model, models.AlbertMultipleChoice)
+    serving.check_class(model, models.AlbertMultipleChoice)
     longest = model.config.max_position_embeddings
     limits: Any = (settings or RaceSettings()).with_defaults(None, longest)
     # Without truncation, because the last tokens of a question are needed.
-    inputs = TextInputs(model, tokenizer, limits.max_seq_length, truncate=False)
+    inputs = serving.TextInputs(model, tokenizer, limits.max_seq_length, truncate=False)
+
+    def encode_rows(article, question, options):
+        """Returns the model inputs of B * C rows, one for each option."""
+        count = tf.shape(options)[1]
+        texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
+        choices, articles = inputs.tokenize(texts), inputs.tokenize(article)
+        qa_length = tf.minimum(choices.row_lengths(), limits.max_qa_length)
+        longest = limits.max_seq_length - 3 - qa_length  # 3 for [CLS] and two [SEP]
+        article_length = tf.minimum(tf.repeat(articles.row_lengths(), count), longest)
+        article_start = tf.repeat(articles.row_starts(), count)
+        ids = serving.assemble_segments(
+            tokenizer,
+            (articles.values, article_start, article_length),
+            (choices.values, choices.row_limits() - qa_length, qa_length),
+        )
+        # Segment 0 is [CLS], the article and [SEP].
+        return in_graph.pad(ids, article_length + 2, tokenizer.pad_id)
 
     def answer(article, question, options):
         shape = tf.shape(options)
-        rows = _encode_rows(inputs, tokenizer, limits, article, question, options)
         batch = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
-            for name, x in rows.items()
+            for name, x in encode_rows(article, question, options).items()
         }
         # An empty option is present if a non-empty one follows it. The model gives
         # probability 0 to an option whose mask is 0 everywhere.
@@ -68,39 +84,8 @@ def multiple_choice(
         }
 
     options = tf.TensorSpec([None, None], tf.string)
-    texts = {"article": TEXTS, "question": TEXTS, "options": options}
-    return ServingFunction(model, inputs, answer, texts)
-
-
-def _encode_rows(
-    inputs: TextInputs,
-    tokenizer: Tokenizer,
-    settings: Any,
-    article: tf.Tensor,
-    question: tf.Tensor,
-    options: tf.Tensor,
-) -> dict[str, tf.Tensor]:
-    """Returns the model inputs of B * C rows, one for each option."""
-    count = tf.shape(options)[1]
-    texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
-    choices, articles = inputs.tokenize(texts), inputs.tokenize(article)
-    qa_length = tf.minimum(choices.row_lengths(), settings.max_qa_length)
-    article_length = tf.repeat(articles.row_lengths(), count)
-    # 3 for [CLS] and two [SEP].
-    article_length = tf.minimum(article_length, settings.max_seq_length - 3 - qa_length)
-    one = tf.ones_like(qa_length)
-    separator = in_graph.single(tokenizer.sep_id, one)
-    ids = in_graph.assemble(
-        [
-            in_graph.single(tokenizer.cls_id, one),
-            (articles.values, tf.repeat(articles.row_starts(), count), article_length),
-            separator,
-            (choices.values, choices.row_limits() - qa_length, qa_length),
-            separator,
-        ]
-    )
-    # Segment 0 is [CLS], the article and [SEP].
-    return in_graph.pad(ids, article_length + 2, tokenizer.pad_id)
+    texts = {"article": serving.TEXTS, "question": serving.TEXTS, "options": options}
+    return serving.ServingFunction(model, inputs, answer, texts)
 
 
 def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

@@ -20,8 +20,8 @@ class MultipleChoicePipeline(FineTunedPipeline):
         options = tuple(drop_empty(row["options"]))
         question = Question("", article, row["question"], options)
         encoded = features.encode(self.tokenizer, [question], self.settings)
-        length = min(int(encoded.full_lengths[0]), self.max_seq_length)
-        batch = encoded.batch([0], len(options), length, self.settings, self.tokenizer)
+        [length] = encoded.lengths
+        batch = encoded.batch([0], len(options), length, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):

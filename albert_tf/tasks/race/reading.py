@@ -148,34 +148,30 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
         id = Path(location).name
     if not isinstance(id, str | int | float):
         raise InputError(f"{location}: the id is {describe(id)}; expected a text")
-    if "questions" not in value:
-        text = get(value, "question", str, location)
-        options = _parse_options(get(value, "options", list, location), location)
-        answer = _parse_answer(value.get("answer"), options, location)
-        # Without a level, because only RACE has levels.
-        yield Question(str(id), article, text, options, answer, "", location)
-        return
-    texts = get(value, "questions", list, location)
-    option_lists = get(value, "options", list, location)
-    answers = [None] * len(texts)
-    if value.get("answers") is not None:
-        answers = get(value, "answers", list, location)
+    is_passage = "questions" in value
+    if is_passage:
+        texts = get(value, "questions", list, location)
+        option_lists = get(value, "options", list, location)
+        answers = [None] * len(texts)
+        if value.get("answers") is not None:
+            answers = get(value, "answers", list, location)
+    else:
+        texts = [get(value, "question", str, location)]
+        option_lists, answers = [value.get("options")], [value.get("answer")]
+        level = ""  # only RACE has levels
     if not len(texts) == len(option_lists) == len(answers):
         raise InputError(
             f"{location}: {len(texts)} questions, {len(option_lists)} lists of "
             f"options, {len(answers)} answers; expected as many of each"
         )
-    for i, (text, options, answer) in enumerate(
-        zip(texts, option_lists, answers, strict=True), 1
-    ):
-        question_location = f"{location}: question {i}"
+    for i, text in enumerate(texts):
+        place = f"{location}: question {i + 1}" if is_passage else location
         if not isinstance(text, str):
-            raise InputError(f"{question_location}: {describe(text)}; expected a text")
-        options = _parse_options(options, question_location)
-        answer = _parse_answer(answer, options, question_location)
-        yield Question(
-            f"{id}-{i}", article, text, options, answer, level, question_location
-        )
+            raise InputError(f"{place}: {describe(text)}; expected a text")
+        options = _parse_options(option_lists[i], place)
+        answer = _parse_answer(answers[i], options, place)
+        name = f"{id}-{i + 1}" if is_passage else str(id)
+        yield Question(name, article, text, options, answer, level, place)
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf.data import cache, cores
+from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertMultipleChoice
@@ -16,8 +16,6 @@ from albert_tf.tasks.base import Arrays, Split, Splits
 from albert_tf.tasks.race import features, graph, reading
 from albert_tf.tasks.race.features import Features
 from albert_tf.tasks.race.reading import LETTERS, LEVELS, Question
-from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS
 from albert_tf.tasks.settings.race import RaceSettings
 
@@ -49,38 +47,19 @@ class MultipleChoice(base.FineTuningTask):
         choices = max(counts, default=saved_choices or 0)
         return dataclasses.replace(settings, choices=choices), splits
 
-    def cache_key(self, split: Split) -> dict[str, Any]:
-        texts = (text for q in split.examples for text in (q.article, *q.choices))
-        return {
-            "texts": cache.digest(texts),
-            "choices": cache.digest(str(len(q.options)) for q in split.examples),
-            "vocabulary": self.tokenizer.fingerprint,
-            "max_qa_length": self.settings.max_qa_length,
-        }
-
     def encode(self, split: Split) -> Arrays:
-        arguments = self.tokenizer, split.examples, self.settings
-        return vars(features.encode(*arguments, num_threads=cores.available()))
+        questions, threads = split.examples, cores.available()
+        return vars(features.encode(self.tokenizer, questions, self.settings, threads))
 
     def features(self, split: Split, arrays: Arrays) -> Features:
         return Features(**arrays)
 
     def summary(self, split: Split) -> list[str]:
-        features, limit = split.features, self.settings.max_seq_length
-        full_lengths = features.full_lengths
-        lengths = np.minimum(full_lengths, limit)
-        counts = sorted({len(question.options) for question in split.examples})
-        # Such as "4" if all questions have 4 choices, otherwise such as "2 to 5".
-        choices = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-        lines = [
-            f"{split.name}: {len(features):,} questions with {choices} choices about "
-            f"{len(features.article_bounds) - 1:,} articles, {lengths.mean():.1f} "
-            f"tokens of a choice on average, {lengths.max()} at most"
-        ]
-        if num_cut := int((full_lengths > limit).sum()):
+        features, lines = split.features, super().summary(split)
+        if num_cut := int((features.full_lengths > features.max_seq_length).sum()):
             lines.append(
                 f"  {num_cut:,} questions with a truncated article "
-                f"(--max_seq_length={limit})"
+                f"(--max_seq_length={features.max_seq_length})"
             )
         if features.choices_cut:
             lines.append(
@@ -98,14 +77,13 @@ class MultipleChoice(base.FineTuningTask):
                 f"{question.location}: no answer; training and evaluation need one"
             )
 
+        features = split.features
+
         def make(rows, length):
-            batch = split.features.batch(
-                rows, self._choices, length, self.settings, self.tokenizer
-            )
+            batch = features.batch(rows, self._choices, length, self.tokenizer)
             return {**batch, "labels": labels[rows]} if with_labels else batch
 
-        lengths = np.minimum(split.features.full_lengths, self.settings.max_seq_length)
-        return self.bucket(lengths, make)
+        return self.bucket(features.lengths, make)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)
@@ -114,14 +92,6 @@ class MultipleChoice(base.FineTuningTask):
         """Returns the sum of the cross-entropies of the questions."""
         losses = heads.classification_loss(outputs["logits"], batch["labels"])
         return {"loss": ops.sum(losses * base.example_weights(batch))}
-
-    def prediction_outputs(self, outputs, batch):
-        """Returns the probabilities of the choices, [B, C]."""
-        return {"probabilities": ops.softmax(outputs["logits"])}
-
-    def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
-        """Returns the probabilities of the choices as one array, float32 [n, C]."""
-        return np.array([row["probabilities"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the accuracy of all labeled questions, and of each level.
@@ -179,10 +149,8 @@ class MultipleChoice(base.FineTuningTask):
             ),
         }
 
-    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
-        length = options.max_seq_length or self.settings.max_seq_length
-        settings = dataclasses.replace(self.settings, max_seq_length=length)
-        return graph.multiple_choice(model, self.tokenizer, settings)
+    def serving_fn(self, model, threshold):
+        return graph.multiple_choice(model, self.tokenizer, self.settings)
 
 
 def _read(settings: RaceSettings, part: str) -> list[Question]:
@@ -195,8 +163,7 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         raise InputError(
             f"--{flag}: requires --data_dir or --{file_flag}; or use --no{flag}"
         )
-    selected = [level for level in LEVELS if getattr(settings, f"{level}_only")]
-    levels = selected or LEVELS
+    levels = [level for level in LEVELS if getattr(settings, f"{level}_only")] or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 

@@ -1,32 +1,31 @@
 """The base class of all task settings, and their storage in `task.json`."""
 
 import dataclasses
+import os
 import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from albert_tf import errors, flags
 from albert_tf.errors import InputError
-
-if typing.TYPE_CHECKING:
-    from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 # Values of the metadata `stored`: whether `task.json` must have the key.
-OPTIONAL, REQUIRED = "optional", "required"
+Stored = Literal["optional", "required"]
 # Minimum number of tokens besides the longest text of a field with `has_margin`: [CLS],
 # two [SEP], and one token of the other text.
 _MARGIN = 4
 
 
-def config_field(stored: str = OPTIONAL, **metadata: Any) -> Any:
+def config_field(stored: Stored = "optional", **metadata: Any) -> Any:
     """Declares a field of `task.json` that is not a flag."""
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
-def size_field(fallback: int, stored: str = REQUIRED, **metadata: Any) -> Any:
+def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> Any:
     """Declares a flag for a size; its default is the model's value.
 
     Args:
@@ -45,6 +44,9 @@ class TaskSettings(flags.Settings):
     None means that a flag is not given. The metadata of a field are:
 
     - `stored`: `task.json` stores the field, under `key` or under its name;
+    - `of_head`: a head is reused only if the value is equal;
+    - `of_run`: a run uses `output_dir` only if the value is equal;
+    - `encodes`: the value determines the result of `FineTuningTask.encode`;
     - `fallback`: the value if neither a flag nor the model's folder has one;
     - `is_segment`: the fallback is at most a quarter of the model's longest input;
     - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
@@ -58,25 +60,30 @@ class TaskSettings(flags.Settings):
 
     max_seq_length: int | None
     encoding: str = flags.field("utf-8")
+    # The name of the data set.
+    task_name: str | None = None
     # Labels in the order of the model's outputs, or None.
     labels: tuple[str, ...] | None = None
+    # Other names of the labels, to match them with a head's labels.
+    label_names: tuple[str, ...] = ()
     # The value of --labels, which also says how a loaded head orders its labels.
     head_labels: tuple[str, ...] | None = None
+    # Whether --labels cannot change `labels`, so that it only describes a loaded head.
+    labels_are_fixed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         labels, limit = self.labels or (), self.max_seq_length
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label is given twice")
-        for item in (i for i in dataclasses.fields(self) if "has_margin" in i.metadata):
-            value = getattr(self, item.name)
+        for name, value in self.marked("has_margin").items():
             if value and limit and limit < value + _MARGIN:
                 raise InputError(
                     f"--max_seq_length={limit}: must be at least {value + _MARGIN}, "
-                    f"--{item.name}={value} and {_MARGIN} more"
+                    f"--{name}={value} and {_MARGIN} more"
                 )
 
-    def check(self, config: "FineTuningSettings") -> None:
+    def check(self, config: FineTuningSettings) -> None:
         """Checks that the settings fit the run's settings, before data is read.
 
         Args:
@@ -87,9 +94,19 @@ class TaskSettings(flags.Settings):
         """
         return
 
+    def marked(self, mark: str) -> dict[str, Any]:
+        """Returns the values of the fields with a key of metadata, by `_key`."""
+        items = (i for i in dataclasses.fields(self) if mark in i.metadata)
+        return {_key(item): getattr(self, item.name) for item in items}
+
     def stored(self) -> dict[str, Any]:
         """Returns the values for `task.json`, by key."""
-        return {_key(item): getattr(self, item.name) for item in _stored(type(self))}
+        return self.marked("stored")
+
+    def cache_file(self, split: str) -> str:
+        """Returns the name or path of the cached features of a split."""
+        path = getattr(self, f"{split}_feature_file", None)
+        return os.path.abspath(path) if path else f"{self.task_name}_{split}.npz"
 
     @classmethod
     def from_stored(cls, task: Mapping[str, Any], location: str | Path) -> Self:
@@ -110,7 +127,7 @@ class TaskSettings(flags.Settings):
         for item in _stored(cls):
             key = _key(item)
             if key not in task:
-                if item.metadata["stored"] == REQUIRED and is_from_run:
+                if item.metadata["stored"] == "required" and is_from_run:
                     raise InputError(
                         f"{location}: requires the key {key!r} for {task.get('kind')}"
                     )

@@ -7,7 +7,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import OPTIONAL, REQUIRED, TaskSettings, config_field
+from albert_tf.tasks.settings.base import TaskSettings, config_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
@@ -56,33 +56,36 @@ class ClassificationSettings(TaskSettings):
             labels do not fit the task type.
     """
 
-    task_name: str | None = flags.field(None, stored=OPTIONAL, key="task")
+    task_name: str | None = flags.field(
+        None, stored="optional", key="task", of_run=True
+    )
     data_dir: str | None = flags.field(None)
     max_seq_length: int | None = flags.field(
-        None, at_least=1, stored=OPTIONAL, fallback=512
+        None, at_least=1, stored="optional", fallback=512, encodes=True
     )
     skip_bad_rows: bool = flags.field(False)
     train_file: str | None = flags.field(None)
     dev_file: str | None = flags.field(None)
     test_file: str | None = flags.field(None)
-    text_columns: tuple[str, ...] = flags.field(("text",), stored=OPTIONAL)
-    label_column: str = flags.field("label", stored=OPTIONAL)
+    text_columns: tuple[str, ...] = flags.field(("text",), stored="optional")
+    label_column: str = flags.field("label", stored="optional")
     index_column: str | None = flags.field(None)
     columns: tuple[str, ...] = flags.field(())
     delimiter: str | None = flags.field(None)
     quoted: bool = flags.field(False)
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
-        None, stored=REQUIRED
+        None, stored="required"
     )
-    labels: tuple[str, ...] | None = flags.field(None, stored=OPTIONAL)
-    label_separator: str | None = flags.field(",", stored=OPTIONAL)
+    # A head fits another task with the same labels: AX uses the head of MNLI.
+    labels: tuple[str, ...] | None = flags.field(None, stored="optional", of_head=True)
+    label_separator: str | None = flags.field(",", stored="optional", of_head=True)
     class_weights: tuple[str, ...] = flags.field(())
     # Whether `labels` are the JSON texts of an estimator's numbers or booleans.
     labels_are_json: bool | None = config_field()
     # Lowest and highest label of a regression, and thus of its predictions.
     bounds: tuple[float, float] | None = config_field()
     # Number of texts per example.
-    texts: Literal[1, 2] | None = config_field(REQUIRED)
+    texts: Literal[1, 2] | None = config_field("required", of_head=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,12 +129,14 @@ class ClassificationSettings(TaskSettings):
         return super().from_stored(task, location)
 
     def check(self, config: FineTuningSettings) -> None:
-        defaults = {item.name: item.default for item in dataclasses.fields(self)}
-        for name in _CUSTOM_FLAGS:
-            is_custom = self.task_name in (None, CUSTOM)
-            if not is_custom and getattr(self, name) != defaults[name]:
+        if self.task_name in (None, CUSTOM):
+            return
+        for item in dataclasses.fields(self):
+            is_custom = item.name in _CUSTOM_FLAGS
+            if is_custom and getattr(self, item.name) != item.default:
                 raise InputError(
-                    f"--{name}: requires --task_name={CUSTOM}; got {self.task_name}"
+                    f"--{item.name}: requires --task_name={CUSTOM}; got "
+                    f"{self.task_name}"
                 )
 
 

@@ -63,6 +63,8 @@ class FineTuningSettings(TrainingSettings):
     released_warmup: ClassVar[int] = 0
     released_epochs: ClassVar[float | None] = None
     released_warmup_proportion: ClassVar[float | None] = None
+    # Formats to export to in addition to the SavedModel.
+    extra_export_formats: ClassVar[tuple[str, ...]] = ()
 
     albert_hub_module_handle: str | None = flags.field(
         None, excludes=("init_checkpoint",)

@@ -4,12 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf import flags
-from albert_tf.tasks.settings.base import (
-    OPTIONAL,
-    TaskSettings,
-    config_field,
-    size_field,
-)
+from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
@@ -39,7 +34,7 @@ class RaceSettings(TaskSettings):
     """
 
     data_dir: str | None = flags.field(None)
-    task_name: str = flags.field("race", stored=OPTIONAL, key="task")
+    task_name: str = flags.field("race", stored="optional", key="task")
     train_file: str | None = flags.field(None)
     eval_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
@@ -47,8 +42,10 @@ class RaceSettings(TaskSettings):
         False, requires=("data_dir",), excludes=("middle_only",)
     )
     middle_only: bool = flags.field(False, requires=("data_dir",))
-    max_seq_length: int | None = size_field(512, stored=OPTIONAL)
-    max_qa_length: int | None = size_field(128, is_segment=True, has_margin=True)
+    max_seq_length: int | None = size_field(512, stored="optional", encodes=True)
+    max_qa_length: int | None = size_field(
+        128, is_segment=True, has_margin=True, encodes=True
+    )
     # Maximum number of options of a question.
     choices: int | None = config_field()
 

@@ -5,13 +5,7 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import (
-    OPTIONAL,
-    REQUIRED,
-    TaskSettings,
-    config_field,
-    size_field,
-)
+from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
 from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
 
@@ -58,15 +52,18 @@ class SquadSettings(TaskSettings):
             the two feature files are the same.
     """
 
+    task_name: str | None = "squad"
     train_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
     version_2_with_negative: bool | None = flags.field(None)
     # "2.0" if a question of the files may have no answer.
-    version: Literal["1.1", "2.0"] | None = config_field(REQUIRED, fallback="1.1")
-    head: Literal["linear", "conditional"] | None = flags.field(
-        None, stored=REQUIRED, fallback="linear"
+    version: Literal["1.1", "2.0"] | None = config_field(
+        "required", fallback="1.1", of_head=True
     )
-    max_seq_length: int | None = size_field(384, stored=OPTIONAL)
+    head: Literal["linear", "conditional"] | None = flags.field(
+        None, stored="required", fallback="linear", of_head=True
+    )
+    max_seq_length: int | None = size_field(384, stored="optional")
     doc_stride: int | None = size_field(128, is_segment=True)
     max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
@@ -77,14 +74,14 @@ class SquadSettings(TaskSettings):
         None, excludes=("fit_threshold",)
     )
     # The threshold for null scores at the start of the run.
-    threshold: float | None = config_field(REQUIRED, key="null_score_diff_threshold")
-    # Hash of the ids of the questions that the threshold is fitted on.
+    threshold: float | None = config_field("required", key="null_score_diff_threshold")
+    # Hash of the ids of the questions that the threshold is fitted on; "" for none.
     threshold_fitted_on: str | None = config_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)
     predict_feature_file: str | None = flags.field(None)
     predict_feature_left_file: str | None = flags.field(None)
-    skip_bad_rows: bool = flags.field(False)
+    skip_bad_rows: bool = flags.field(False, encodes=True)
     use_einsum: bool | None = flags.field(None)
 
     def __post_init__(self) -> None:
@@ -96,6 +93,12 @@ class SquadSettings(TaskSettings):
                 f"files"
             )
 
+    @property
+    def min_length(self) -> int:
+        """Number of tokens of an input that the conditional head needs at least."""
+        sizes = (self.start_n_top or 1, self.end_n_top or 1)
+        return max(sizes) if self.head == "conditional" else 1
+
     def check(self, config: FineTuningSettings) -> None:
         for part in config.parts:
             file_flag = "train_file" if part == "train" else "predict_file"
@@ -103,13 +106,6 @@ class SquadSettings(TaskSettings):
                 raise InputError(f"--{FLAGS[part]}: requires --{file_flag}")
         if self.fit_threshold and not (config.do_eval or config.do_predict):
             raise InputError("--fit_threshold: requires --do_eval or --do_predict")
-
-    def with_defaults(self, saved_settings, longest):
-        settings = super().with_defaults(saved_settings, longest)
-        # The hash in `saved_settings` is ignored: it belongs to the saved threshold,
-        # which a flag may replace.
-        fitted_on = self.threshold_fitted_on
-        return dataclasses.replace(settings, threshold_fitted_on=fitted_on)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,5 +123,6 @@ class SquadRunSettings(FineTuningSettings):
 
     released_epochs: ClassVar[float | None] = 3.0
     released_warmup_proportion: ClassVar[float | None] = 0.1
+    extra_export_formats: ClassVar[tuple[str, ...]] = ("litert",)
 
     export_dir: str | None = flags.field(None)

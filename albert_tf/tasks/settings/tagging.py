@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from albert_tf import flags
-from albert_tf.tasks.settings.base import OPTIONAL, REQUIRED, TaskSettings, size_field
+from albert_tf.tasks.settings.base import TaskSettings, size_field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,14 @@ class TaggingSettings(TaskSettings):
             the model.
     """
 
-    task_name: str = flags.field("tagging", stored=OPTIONAL, key="task")
+    task_name: str = flags.field("tagging", stored="optional", key="task")
     train_file: str | None = flags.field(None)
     eval_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
-    token_column: str | None = flags.field(None, stored=OPTIONAL)
-    label_column: str | None = flags.field(None, stored=OPTIONAL)
+    token_column: str | None = flags.field(None, stored="optional")
+    label_column: str | None = flags.field(None, stored="optional")
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field("iob2")
-    labels: tuple[str, ...] | None = flags.field(None, stored=REQUIRED)
-    max_seq_length: int | None = size_field(512, stored=OPTIONAL, at_least=3)
+    labels: tuple[str, ...] | None = flags.field(None, stored="required", of_head=True)
+    max_seq_length: int | None = size_field(
+        512, stored="optional", at_least=3, encodes=True
+    )

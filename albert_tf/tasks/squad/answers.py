@@ -1,8 +1,8 @@
 """Makes answers from scores of positions: n-best lists, null odds and files.
 
 A model scores the positions of one window. `make_spans` makes spans from the scores,
-and `candidates` merges the windows of a question. `collect_answers` collects the spans
-of all questions in `Answers`, which makes the contents of the files.
+and `merge` merges the windows of a question. `collect_answers` collects the spans of
+all questions in `Answers`, which makes the contents of the files.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
 contents of the files. There are two differences. The released code also searches the
@@ -15,12 +15,12 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from albert_tf.tasks.squad.features import Window, Windows
+from albert_tf.tasks.squad.features import Window
 
 # As released: the answer of SQuAD 1.1 if no span is valid.
 NO_SPAN_TEXT = "empty"
@@ -119,76 +119,30 @@ def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
     return list(best.values())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Candidates:
-    """The possible answers of one question.
-
-    Attributes:
-        spans: spans with different texts, best first; empty if no span is valid.
-        null_odds: logit of "no answer"; for the linear head, `candidates` subtracts the
-            score of the best span. None in SQuAD 1.1.
-    """
-
-    spans: tuple[Span, ...]
-    null_odds: float | None
-
-    def n_best_spans(self) -> tuple[Span, ...]:
-        """Returns the spans of the n-best list, which is never empty."""
-        if self.spans:
-            return self.spans
-        if self.null_odds is None:
-            return (Span(NO_SPAN_TEXT, start_score=0.0, end_score=0.0),)
-        return (Span("", start_score=NO_SPAN_SCORE, end_score=NO_SPAN_SCORE),)
-
-
-def candidates(
-    windows: Windows, predictions: Iterable[Mapping[str, np.ndarray]], settings: Any
-) -> Iterator[tuple[str, Candidates]]:
-    """Yields the id and the possible answers of each question.
-
-    The iteration ends before the first question whose predictions are incomplete.
-
-    Args:
-        windows: the inputs of the model.
-        predictions: the outputs for each window, in the same order.
-        settings: settings with `version`, and those of `make_spans`.
-    """
-    predictions = iter(predictions)
-    for row, question in enumerate(windows.questions):
-        indices = range(*windows.bounds[row : row + 2].tolist())
-        outputs = list(itertools.islice(predictions, len(indices)))
-        if len(outputs) < len(indices):
-            return
-        if not outputs:  # the question is skipped and has no windows
-            continue
-        spans = [
-            make_spans(windows[i], each, settings)
-            for i, each in zip(indices, outputs, strict=True)
-        ]
-        merged = merge(spans, settings)
-        odds = None if settings.version == "1.1" else merged.null_odds
-        if settings.head == "linear" and odds is not None:  # odds against the best span
-            odds -= merged.n_best_spans()[0].score
-        yield question.id, Candidates(merged.spans, odds)
-
-
 def merge(
-    windows: Sequence[tuple[list[Span], float | None]], settings: Any
-) -> Candidates:
+    windows: Sequence[tuple[list[Span], float]], settings: Any
+) -> tuple[list[Span], float | None]:
     """Merges the windows of one question.
 
     Spans with equal scores stay in the order of the windows.
 
     Args:
-        windows: the spans of each window, and its logit of "no answer", which may be
-            None in SQuAD 1.1. The lowest logit becomes `null_odds`.
-        settings: settings with `n_best_size`.
+        windows: the result of `make_spans` for each window.
+        settings: settings with `version`, `head` and `n_best_size`.
+
+    Returns:
+        The spans of the n-best list, which is never empty; and the null odds: the
+        lowest logit of "no answer", for the linear head minus the score of the best
+        span. The null odds are None in SQuAD 1.1.
     """
     all_spans = itertools.chain.from_iterable(spans for spans, _ in windows)
     spans = sorted(all_spans, key=lambda span: -span.score)
-    logits = [float(logit) for _, logit in windows if logit is not None]
-    best_spans = tuple(_drop_repeated_texts(spans, settings.n_best_size))
-    return Candidates(best_spans, min(logits, default=None))
+    best = _drop_repeated_texts(spans, settings.n_best_size)
+    if settings.version == "1.1":
+        return best or [Span(NO_SPAN_TEXT, start_score=0.0, end_score=0.0)], None
+    best = best or [Span("", start_score=NO_SPAN_SCORE, end_score=NO_SPAN_SCORE)]
+    odds = min(float(logit) for _, logit in windows)
+    return best, odds - best[0].score if settings.head == "linear" else odds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +152,7 @@ class Answers:
     Attributes:
         texts: the text of the best span of each question, even if its null odds are
             high.
-        null_odds: `Candidates.null_odds` of each question; empty in SQuAD 1.1.
+        null_odds: the null odds of each question, see `merge`; empty in SQuAD 1.1.
         n_best: the entries of `nbest_predictions.json` of each question, by (text,
             begin, end) of the span.
         n_best_size: maximum number of entries of a question.
@@ -254,11 +208,9 @@ class Answers:
         Args:
             threshold: the threshold; None answers all questions.
         """
-        if threshold is None:
-            return self.texts
-        odds = self.null_odds
+        limit, odds = math.inf if threshold is None else threshold, self.null_odds
         return {
-            id: "" if id in odds and odds[id] > threshold else text
+            id: "" if odds.get(id, -math.inf) > limit else text
             for id, text in self.texts.items()
         }
 
@@ -284,32 +236,44 @@ class Answers:
 
 
 def collect_answers(
-    questions: Iterable[tuple[str, Candidates]], n_best_size: int = 20
+    windows: Iterable[Window],
+    predictions: Iterable[Mapping[str, np.ndarray]],
+    settings: Any,
 ) -> Answers:
-    """Collects the results of `candidates`."""
-    answers = Answers(texts={}, null_odds={}, n_best_size=n_best_size)
-    for id, candidates in questions:
-        spans = candidates.n_best_spans()
+    """Answers questions, up to the first one whose predictions are incomplete.
+
+    Args:
+        windows: the inputs of the model; the windows of a question are adjacent.
+        predictions: the outputs for each window.
+        settings: settings with `version`, and those of `make_spans`.
+    """
+    answers = Answers(texts={}, null_odds={}, n_best_size=settings.n_best_size)
+    predictions = iter(predictions)
+    for id, group in itertools.groupby(windows, lambda window: window.question.id):
+        parts = list(group)
+        outputs = list(itertools.islice(predictions, len(parts)))
+        if len(outputs) < len(parts):
+            break
+        pairs = zip(parts, outputs, strict=True)
+        spans, odds = merge([make_spans(*pair, settings) for pair in pairs], settings)
         answers.texts[id] = spans[0].text
-        if candidates.null_odds is not None:
-            answers.null_odds[id] = candidates.null_odds
-        keys = [(span.text, span.begin, span.end) for span in spans]
-        answers.n_best[id] = dict(zip(keys, n_best(candidates), strict=True))
+        if odds is not None:
+            answers.null_odds[id] = odds
+        answers.n_best[id] = n_best(spans)
     return answers
 
 
-def n_best(candidates: Candidates) -> list[dict]:
-    """Returns the n-best list of a question; its probabilities add up to 1."""
-    spans = candidates.n_best_spans()
+def n_best(spans: Sequence[Span]) -> dict[tuple, dict]:
+    """Returns the n-best list of a question, whose probabilities sum to 1."""
     highest = max(span.score for span in spans)
     weights = [math.exp(span.score - highest) for span in spans]
     total = sum(weights)
-    return [
-        {
+    return {
+        (span.text, span.begin, span.end): {
             "text": span.text,
             "probability": weight / total,
             "start_log_prob": span.start_score,
             "end_log_prob": span.end_score,
         }
         for span, weight in zip(spans, weights, strict=True)
-    ]
+    }

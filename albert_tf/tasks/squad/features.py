@@ -83,19 +83,14 @@ class Window:
             otherwise 1), int32 [length]; these are the released names.
         """
         count, start = len(self.ids), self.context_start
-        input_ids, input_mask, segment_ids = np.zeros((3, length), np.int32)
-        input_ids[:count] = self.ids
-        input_mask[:count] = 1
-        segment_ids[start:count] = 1
-        p_mask = np.ones(length, np.int32)
-        p_mask[0] = 0
-        p_mask[start : count - 1] = 0
-        return {
-            "input_ids": input_ids,
-            "input_mask": input_mask,
-            "segment_ids": segment_ids,
-            "p_mask": p_mask,
-        }
+        names = ("input_ids", "input_mask", "segment_ids", "p_mask")
+        features = {name: np.zeros(length, np.int32) for name in names}
+        features["input_ids"][:count] = self.ids
+        features["input_mask"][:count] = 1
+        features["segment_ids"][start:count] = 1
+        features["p_mask"][1:] = 1
+        features["p_mask"][start : count - 1] = 0
+        return features
 
 
 def encode(
@@ -256,22 +251,16 @@ class Windows(Sequence[Window]):
         query = query[: self._query_lengths[row]]
         context_start = len(query) + 2
         answer = tokens["answers"][row]
-        start_position = end_position = 0
+        positions = [0, 0]
         if first <= answer[0] and answer[1] < first + count:
-            start_position, end_position = (context_start + answer - first).tolist()
+            positions = (context_start + answer - first).tolist()
         context = tokens["context_ids"][part]
         ids = np.concatenate([self._cls, query, self._sep, context, self._sep])
-        return Window(
-            self.questions[row],
-            self.dataset.paragraphs[paragraph].context,
-            ids,
-            context_start,
-            tokens["context_spans"][part],
-            # `max_context`: whether this window is the best one for the token.
-            _owners(end - begin, size, step)[first : first + count] == index,
-            start_position,
-            end_position,
-        )
+        # Whether this window is the best one for each token.
+        is_best = _owners(end - begin, size, step)[first : first + count] == index
+        asked, text = self.questions[row], self.dataset.paragraphs[paragraph].context
+        spans = tokens["context_spans"][part]
+        return Window(asked, text, ids, context_start, spans, is_best, *positions)
 
     @property
     def split_answers(self) -> int:

@@ -13,16 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.model import models
-from albert_tf.tasks.pipelines import check_inputs
-from albert_tf.tasks.serving import TEXTS, ServingFunction, check_class, map_in_chunks
+from albert_tf.tasks import serving
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
 from albert_tf.tasks.squad.features import PER_TOKEN
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
-from albert_tf.text.in_graph import GraphTokenizer, rstrip
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import metadata
 
 # A number that is greater than the index of any window.
 _NO_WINDOW = np.iinfo(np.int32).max
@@ -42,7 +39,7 @@ def question_answering(
     tokenizer: Tokenizer,
     settings: SquadSettings | None = None,
     threshold: float | None = None,
-) -> ServingFunction:
+) -> serving.ServingFunction:
     """Returns a function that answers questions from a context of any length.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B]; `begin`
@@ -68,67 +65,53 @@ def question_answering(
     Raises:
         InputError: the model, the lengths, the threshold or the vocabulary do not fit.
     """
-    check_class(model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler)
+    serving.check_class(
+        model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler
+    )
     options: Any = settings or SquadSettings()
     if options.version is None:
         is_linear = isinstance(model, models.AlbertSpanLabeler)
         options = dataclasses.replace(options, version="1.1" if is_linear else "2.0")
     options = options.with_defaults(None, model.config.max_position_embeddings)
     check_threshold(options.version, threshold)
-    check_inputs(model.config, tokenizer, options.max_seq_length)
-    graph = _Questions(model, tokenizer, options, threshold)
-    specs = {"question": TEXTS, "context": TEXTS}
-    return ServingFunction(model, graph, graph.answer, specs)
+    inputs = serving.TextInputs(
+        model, tokenizer, options.max_seq_length, truncate=False, with_offsets=True
+    )
+    is_linear = isinstance(model, models.AlbertSpanLabeler)
+    score = _score_pairs if is_linear else _score_beams
+    # The conditional head needs at least as many positions as candidates.
+    min_length = 1 if is_linear else max(model.head.start_n_top, model.head.end_n_top)
+    has_odds, size = options.version == "2.0", options.n_best_size
 
-
-class _Questions(tf.Module):
-    """The computation of `question_answering`."""
-
-    def __init__(self, model, tokenizer: Tokenizer, settings: Any, threshold):
-        super().__init__()
-        self._is_linear = isinstance(model, models.AlbertSpanLabeler)
-        score = _score_pairs if self._is_linear else _score_beams
-        # A function that holds the model. As an attribute of a module, the model would
-        # be saved as a Keras model.
-        self._score = lambda inputs: score(model, inputs, settings.n_best_size)
-        # The conditional head needs at least as many positions as candidates.
-        self._min_length = 1
-        if not self._is_linear:
-            self._min_length = max(model.head.start_n_top, model.head.end_n_top)
-        self._has_odds = settings.version == "2.0"
-        self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
-        self._tokenize = GraphTokenizer(tokenizer, with_offsets=True)
-        self._special = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
-        self._settings, self._threshold = settings, threshold
-
-    def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answers questions, string [B], from contexts, string [B]."""
+    def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         # Invalid bytes become characters, so that offsets count characters.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
-        query = self._tokenize(question)
-        ids, begins, ends = self._tokenize.encode_with_offsets(context)
-        query_lengths = tf.minimum(query.row_lengths(), self._settings.max_query_length)
-        windows = _Windows(ids, query_lengths, self._settings)
-        inputs = windows.inputs(query, ids, self._special, self._min_length)
-        scores = map_in_chunks(self._score, inputs, _SCORE_SPECS)
-        spans = windows.select_spans(scores, self._settings.max_answer_length)
+        query = inputs.tokenize(question)
+        ids, begins, ends = inputs.tokenize.encode_with_offsets(context)
+        query_lengths = tf.minimum(query.row_lengths(), options.max_query_length)
+        windows = _Windows(ids, query_lengths, options)
+        batch = windows.inputs(query, ids, tokenizer, min_length)
+        scores = serving.map_in_chunks(
+            lambda x: score(model, x, size), batch, _SCORE_SPECS
+        )
+        spans = windows.select_spans(scores, options.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
-        best = _n_best(spans, tf.size(question), self._settings.n_best_size)
-        outputs = _outputs(best, self._settings.n_best_size, self._has_odds)
-        if self._has_odds:
+        outputs = _outputs(_n_best(spans, tf.size(question), size), size, has_odds)
+        if has_odds:
             # The lowest "no answer" logit of each question's windows.
             odds = tf.math.unsorted_segment_min(
                 scores["null"], windows.row, tf.size(question)
             )
-            if self._is_linear:
-                odds -= outputs["score"]
-            outputs["null_odds"] = odds
-            if self._threshold is not None:
-                is_null = odds > self._threshold
-                outputs["answer"] = tf.where(is_null, "", outputs["answer"])
-                for name in _OFFSETS:
-                    outputs[name] = tf.where(is_null, -1, outputs[name])
+            outputs["null_odds"] = odds - outputs["score"] if is_linear else odds
+        if threshold is not None:
+            is_null = outputs["null_odds"] > threshold
+            outputs["answer"] = tf.where(is_null, "", outputs["answer"])
+            for name in _OFFSETS:
+                outputs[name] = tf.where(is_null, -1, outputs[name])
         return outputs
+
+    specs = {"question": serving.TEXTS, "context": serving.TEXTS}
+    return serving.ServingFunction(model, inputs, answer, specs)
 
 
 class _Windows:
@@ -185,30 +168,24 @@ class _Windows:
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
 
-    def inputs(self, query, ids, special, min_length: int) -> dict[str, tf.Tensor]:
+    def inputs(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs with `p_mask`, int32 [W, T].
 
         Args:
             query: int32 [B, None], the tokens of each question.
             ids: int32 [B, None], the tokens of each context.
-            special: ids of [CLS], [SEP] and padding.
+            tokenizer: the vocabulary.
             min_length: minimum T.
         """
-        cls, sep, pad = special
-        one = tf.ones_like(self.length)
         query_start = tf.gather(query.row_starts(), self.row)
-        rows = in_graph.assemble(
-            [
-                in_graph.single(cls, one),
-                (query.values, query_start, self.query_length),
-                in_graph.single(sep, one),
-                (ids.values, self.start, self.length),
-                in_graph.single(sep, one),
-            ]
+        rows = serving.assemble_segments(
+            tokenizer,
+            (query.values, query_start, self.query_length),
+            (ids.values, self.start, self.length),
         )
         begin = self.query_length + 2
         length = tf.maximum(tf.reduce_max(rows.row_lengths()), min_length)
-        inputs = in_graph.pad(rows, begin, pad, tf.cast(length, tf.int32))
+        inputs = in_graph.pad(rows, begin, tokenizer.pad_id, tf.cast(length, tf.int32))
         position, begin = tf.range(length), begin[:, None]
         end = begin + self.length[:, None]
         is_possible = (position == 0) | (position >= begin) & (position < end)
@@ -301,7 +278,7 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
     texts = tf.strings.substr(
         tf.gather(context, spans["row"]), begin, end - begin, unit="UTF8_CHAR"
     )
-    texts = rstrip(texts)
+    texts = in_graph.rstrip(texts)
     end = begin + tf.strings.length(texts, "UTF8_CHAR")
     return {**spans, "text": texts, "begin": begin, "end": end}
 

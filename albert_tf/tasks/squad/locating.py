@@ -53,7 +53,22 @@ def locate(
             one that is not in its context. With `skip_bad_rows`: no question remains.
     """
     questions = list(dataset.questions)
-    searches, skipped = _search_contexts(dataset, tokenizer)
+    pairs = [(q, p.context) for p in dataset.paragraphs for q in p.questions]
+    searches = {
+        i: _Search(context, question.answers[0], tokenizer)
+        for i, (question, context) in enumerate(pairs)
+        if question.answers and not question.is_impossible
+    }
+    # The reason for each question that cannot be trained on.
+    skipped: dict[int, str] = {}
+    for i, question in enumerate(questions):
+        if not question.is_impossible and i not in searches:
+            skipped[i] = "no answer"
+        elif i in searches and searches[i].nearest is None:
+            del searches[i]
+            skipped[i] = (
+                f"{errors.quote(question.answers[0].text)} is not in its context"
+            )
 
     def format_ids(texts: Mapping[int, str]) -> str:
         return ", ".join(f"{questions[i].id!r} ({text})" for i, text in texts.items())
@@ -154,25 +169,3 @@ def _fold(character: str) -> str:
 
 
 _FOLD_MAP = CharacterMap(_fold)
-
-
-def _search_contexts(
-    dataset: Dataset, tokenizer: Tokenizer
-) -> tuple[dict[int, _Search], dict[int, str]]:
-    """Searches the contexts; returns searches and failures, by question."""
-    searches: dict[int, _Search] = {}
-    skipped: dict[int, str] = {}
-    pairs = ((q, p.context) for p in dataset.paragraphs for q in p.questions)
-    for i, (question, context) in enumerate(pairs):
-        if question.is_impossible:
-            continue
-        if not question.answers:
-            skipped[i] = "no answer"
-            continue
-        search = _Search(context, question.answers[0], tokenizer)
-        if search.nearest is None:
-            text = errors.quote(question.answers[0].text)
-            skipped[i] = f"{text} is not in its context"
-        else:
-            searches[i] = search
-    return searches, skipped

@@ -22,9 +22,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
             self.threshold = settings.threshold
         check_threshold(settings.version, self.threshold)
         self.top_k = options.top_k
-        # The conditional head selects this many positions of an input.
-        if settings.head == "conditional":
-            self.min_length = max(settings.start_n_top, settings.end_n_top)
+        self.min_length = settings.min_length
 
     def preprocess(self, row):
         text = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
@@ -36,8 +34,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         return Example(row, arrays, windows)
 
     def score(self, example, outputs):
-        candidates = answers.candidates(example.context, outputs, self.settings)
-        return answers.collect_answers(candidates, self.settings.n_best_size)
+        return answers.collect_answers(example.context, outputs, self.settings)
 
     def decide(self, row, scores):
         odds = scores.null_odds.get("")  # by the question's id

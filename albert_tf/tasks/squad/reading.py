@@ -76,6 +76,10 @@ class Dataset:
     version: str
     paragraphs: tuple[Paragraph, ...]
 
+    def __iter__(self) -> Iterator[Paragraph]:
+        """Returns an iterator over the paragraphs."""
+        return iter(self.paragraphs)
+
     @property
     def questions(self) -> Iterator[Question]:
         """All questions, in the order of the file."""
@@ -181,10 +185,8 @@ def _read(item: Any, location: str, path: str | Path) -> Iterator[tuple[str, Que
         paragraph_location = f"{location}.paragraphs[{i}]"
         context = get(paragraph, "context", str, paragraph_location)
         for j, question in enumerate(get(paragraph, "qas", list, paragraph_location)):
-            yield (
-                context,
-                _parse_question(question, f"{paragraph_location}.qas[{j}]", path),
-            )
+            place = f"{paragraph_location}.qas[{j}]"
+            yield context, _parse_question(question, place, path)
 
 
 def _parse_question(value: Any, location: str, path: str | Path) -> Question:

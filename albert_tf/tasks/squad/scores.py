@@ -5,6 +5,7 @@ Metrics are percentages, as in these scripts.
 
 import bisect
 import collections
+import itertools
 import logging
 import re
 import string
@@ -44,9 +45,7 @@ def f1(answer: str, truth: str, empty_counts: bool = False) -> float:
     words, true_words = normalize(answer).split(), normalize(truth).split()
     if empty_counts and not (words and true_words):
         return float(words == true_words)
-    common = sum(
-        (collections.Counter(words) & collections.Counter(true_words)).values()
-    )
+    common = (collections.Counter(words) & collections.Counter(true_words)).total()
     if not common:
         return 0.0
     precision, recall = common / len(words), common / len(true_words)
@@ -140,13 +139,9 @@ def evaluate(
     answerable = {question.id for question in questions if question.answers}
     scores = raw_scores
     if null_odds is not None:
-        missing = [id for id in raw_scores["f1"] if id not in null_odds]
-        if missing:
-            raise InputError(
-                f"{dataset.path}: no null odds for {len(missing)} of "
-                f"{len(raw_scores['f1'])} questions, the first is {missing[0]!r}; each "
-                f"needs its own"
-            )
+        for id in raw_scores["f1"]:
+            if id not in null_odds:
+                raise InputError(f"{dataset.path}: question {id!r} has no null odds")
         if threshold is not None:
             scores = {
                 name: {
@@ -190,19 +185,13 @@ def best_threshold(
         The mean score in percent, and the threshold. A question is answered if its null
         odds are not above the threshold.
     """
+    ids = [id for id in sorted(null_odds, key=null_odds.__getitem__) if id in scores]
     # If no question is answered, each question without a true answer scores 1.
-    current = best = float(sum(id not in answerable for id in scores))
-    threshold = 0.0
-    for id in sorted(null_odds, key=lambda id: null_odds[id]):
-        if id not in scores:
-            continue
-        if id in answerable:
-            current += scores[id]
-        elif predictions[id]:
-            current -= 1
-        if current > best:
-            best, threshold = current, null_odds[id]
-    return 100.0 * best / total, threshold
+    unanswered = float(sum(id not in answerable for id in scores))
+    gains = [scores[id] if id in answerable else -bool(predictions[id]) for id in ids]
+    totals = list(itertools.accumulate(gains, initial=unanswered))
+    count = totals.index(max(totals))  # number of questions to answer
+    return 100.0 * totals[count] / total, null_odds[ids[count - 1]] if count else 0.0
 
 
 def search_threshold(

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,11 @@ from albert_tf.model import heads
 from albert_tf.model.models import AlbertConditionalSpanLabeler, AlbertSpanLabeler
 from albert_tf.tasks import base
 from albert_tf.tasks.base import Arrays, Split, Splits
-from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features, graph, reading, scores
 from albert_tf.tasks.squad.answers import Answers
 from albert_tf.tasks.squad.features import Windows
-from albert_tf.tasks.squad.reading import Dataset
+from albert_tf.tasks.squad.reading import Dataset, Paragraph
 from albert_tf.weights import metadata
 
 # Keys of `task.json`: the threshold of null odds, and `hash_ids` of the questions on
@@ -46,24 +43,15 @@ class QuestionAnswering(base.FineTuningTask):
     threshold (`null_score_diff_threshold`). An evaluation computes no loss, because a
     question of an evaluation has several correct answers.
 
-    Attributes:
-        threshold: null odds above which a question has no answer; None in SQuAD 1.1.
-        fitted_on: `hash_ids` of the questions on which the threshold is fitted; None if
-            it is not fitted.
-
     Raises:
         InputError: `max_seq_length` is below `start_n_top` or `end_n_top`.
     """
 
     task_types = ("question_answering",)
     settings_class = SquadSettings
-    head_keys = ("version", "head")
-    extra_export_formats = ("litert",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self.threshold = settings.threshold
-        self.fitted_on = settings.threshold_fitted_on
         # The best threshold of the last evaluation.
         self._best_threshold: float | None = None
         # A threshold from a flag is never replaced by a better one.
@@ -76,19 +64,11 @@ class QuestionAnswering(base.FineTuningTask):
             self.key_metric = "best_f1"
             self.progress_metrics = ("exact", "f1", "best_f1")
         self._is_linear = settings.head == "linear"
-        self._min_length = 1
-        if not self._is_linear:
-            self._min_length = max(settings.start_n_top, settings.end_n_top)
-        if self._min_length > settings.max_seq_length:
+        if settings.min_length > settings.max_seq_length:
             raise InputError(
                 f"--max_seq_length={settings.max_seq_length}: must be at least "
-                f"{self._min_length}, the number of --start_n_top or --end_n_top"
+                f"{settings.min_length}, the number of --start_n_top or --end_n_top"
             )
-
-    @property
-    def description(self) -> dict[str, Any]:
-        thresholds = {THRESHOLD_KEY: self.threshold, FITTED_ON_KEY: self.fitted_on}
-        return {**super().description, **thresholds}
 
     def save_assets(self, folder: Path) -> None:
         """Writes `task.json`, but keeps the best checkpoint's threshold in the file."""
@@ -104,14 +84,18 @@ class QuestionAnswering(base.FineTuningTask):
         elif saved_settings and not config.do_train:
             version = saved_settings.version
         splits: dict[str, list[Split]] = {}
+
+        def read(path: str) -> Dataset:
+            dataset = reading.read(path, version, settings.encoding)
+            log(f"{dataset.path}: SQuAD {dataset.version}")
+            return dataset
+
         if config.do_train:
-            train = reading.read(settings.train_file, version, settings.encoding)
-            log(f"{train.path}: SQuAD {train.version}")
+            train = read(settings.train_file)
             version = train.version
             splits["train"] = [Split("train", train)]
         if settings.predict_file:
-            predict = reading.read(settings.predict_file, version, settings.encoding)
-            log(f"{predict.path}: SQuAD {predict.version}")
+            predict = read(settings.predict_file)
             version = predict.version
             question = predict.first_question_without_answer
             if question is not None and (config.do_eval or settings.fit_threshold):
@@ -128,16 +112,6 @@ class QuestionAnswering(base.FineTuningTask):
                 splits["test"] = predict_splits
         return _resolve_settings(settings, saved_settings, config, version), splits
 
-    def cache_key(self, split: Split) -> dict[str, Any]:
-        return {
-            "task": "squad",
-            "file": cache.fingerprint(split.examples.path),
-            "version": split.examples.version,
-            "vocabulary": self.tokenizer.fingerprint,
-            "training": split.name == "train",
-            "skip_bad_rows": self.settings.skip_bad_rows,
-        }
-
     def encode(self, split: Split) -> Arrays:
         return features.encode(
             split.examples,
@@ -146,10 +120,6 @@ class QuestionAnswering(base.FineTuningTask):
             skip_bad_rows=self.settings.skip_bad_rows,
         )
 
-    def cache_file(self, split: Split) -> str:
-        path = getattr(self.settings, f"{split.name}_feature_file")
-        return str(Path(path).absolute()) if path else f"squad_{split.name}.npz"
-
     def features(self, split: Split, arrays: Arrays) -> Windows:
         return Windows(split.examples, arrays, self.tokenizer, self.settings)
 
@@ -157,9 +127,8 @@ class QuestionAnswering(base.FineTuningTask):
         windows = split.features
         lines = [
             *windows.notes,
-            f"{split.examples.path}: {len(windows.questions):,} questions, "
-            f"{len(windows):,} windows of {windows.lengths.mean():.1f} tokens on "
-            f"average, {windows.lengths.max()} at most",
+            f"{split.examples.path}: {len(windows.questions):,} questions",
+            *super().summary(split),
         ]
         if count := windows.split_answers:
             lines.append(
@@ -175,7 +144,9 @@ class QuestionAnswering(base.FineTuningTask):
         has_targets = with_labels and split.name == "train"
 
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-            return windows.batch(rows, max(length, self._min_length), has_targets)
+            return windows.batch(
+                rows, max(length, self.settings.min_length), has_targets
+            )
 
         return self.bucket(windows.lengths, make)
 
@@ -227,8 +198,8 @@ class QuestionAnswering(base.FineTuningTask):
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
         """Returns the answers to the questions, with n-best lists."""
-        candidates = answers.candidates(split.features, predictions, self.settings)
-        collected = answers.collect_answers(candidates, self.settings.n_best_size)
+        windows = split.features
+        collected = answers.collect_answers(windows, predictions, self.settings)
         # Reading the remaining predictions ends the progress line of the log.
         collections.deque(predictions, maxlen=0)
         return collected
@@ -254,17 +225,17 @@ class QuestionAnswering(base.FineTuningTask):
     def write(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._choose_threshold(split.examples, answers))
 
-    def on_new_best_checkpoint(self, folder, metrics):
+    def on_new_best_checkpoint(self, folder):
         """Stores the best threshold of the checkpoint for a resumed run."""
         if not self._threshold_from_flag and self._best_threshold is not None:
-            self._store(
-                folder, self._best_threshold, self.evaluation_splits[0].examples
-            )
+            dataset = self.evaluation_splits[0].examples
+            self._store(folder, self._best_threshold, hash_ids(dataset))
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold."""
-        # A threshold from a flag is not fitted, so it has no dataset.
-        threshold, dataset = self.threshold if self._threshold_from_flag else None, None
+        settings = self.settings
+        # The new threshold, and `hash_ids` of the questions on which it is fitted.
+        new: Any = (settings.threshold, "") if self._threshold_from_flag else None
         for split in splits.get("test", ()):
             answered = run.answer(split)
             path = split.examples.path
@@ -276,17 +247,20 @@ class QuestionAnswering(base.FineTuningTask):
             else:
                 question = split.examples.first_question_without_answer
                 run.log(f"{path}: not scored; question {question!r} has no answer")
-            if self.settings.fit_threshold:
-                dataset = split.examples
-                threshold = self._search_threshold(dataset, answered)
+            if settings.fit_threshold:
+                threshold = self._search_threshold(split.examples, answered)
+                new = (threshold, hash_ids(split.examples))
+        if new and run.writes:
+            self._store(run.folder, *new)
+        elif not new:
+            saved = {**self.description, **metadata.read_task(run.folder)}
+            new = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
+        threshold, fitted_on = new
+        self.settings = dataclasses.replace(
+            settings, threshold=threshold, threshold_fitted_on=fitted_on
+        )
         if threshold is not None:
-            self.threshold = threshold
-            if run.writes:
-                self._store(run.folder, threshold, dataset)
-        elif stored := metadata.read_task(run.folder):
-            self.threshold = stored.get(THRESHOLD_KEY, self.threshold)
-        if self.threshold is not None:
-            run.log(f"The threshold for other questions is {self.threshold:.4f}")
+            run.log(f"The threshold for other questions is {threshold:.4f}")
 
     def _search_threshold(self, dataset: Dataset, answered: Answers) -> float:
         dataset = select_answered(dataset, answered)
@@ -298,32 +272,31 @@ class QuestionAnswering(base.FineTuningTask):
         It is not fitted on the questions of the dataset, except with --fit_threshold.
         None in SQuAD 1.1.
         """
-        if self.threshold is None:
+        settings = self.settings
+        if settings.threshold is None:
             return None
-        if self.settings.fit_threshold:
+        if settings.fit_threshold:
             return self._search_threshold(dataset, answered)
-        if self.fitted_on == hash_ids(dataset):
+        if settings.threshold_fitted_on == hash_ids(dataset):
             return _DEFAULT_NULL_THRESHOLD
-        return self.threshold
+        return settings.threshold
 
-    def _store(self, folder: Path, threshold: float, dataset: Dataset | None) -> None:
+    def _store(self, folder: Path, threshold: float, fitted_on: str) -> None:
         """Stores a threshold in the `task.json` of a folder, if there is such a file.
 
         Args:
             folder: the folder of a model.
             threshold: the new threshold.
-            dataset: the questions on which the threshold is fitted; None for the value
-                of a flag.
+            fitted_on: `hash_ids` of the questions on which the threshold is fitted; ""
+                for the value of a flag.
         """
         if task := metadata.read_task(folder):
-            fitted_on = dataset and hash_ids(dataset)
             task = {**task, THRESHOLD_KEY: threshold, FITTED_ON_KEY: fitted_on}
             metadata.write(folder, self.tokenizer, task)
 
-    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
-        threshold = self.threshold if options.threshold is None else options.threshold
-        length = options.max_seq_length or self.settings.max_seq_length
-        settings = dataclasses.replace(self.settings, max_seq_length=length)
+    def serving_fn(self, model, threshold):
+        settings = self.settings
+        threshold = settings.threshold if threshold is None else threshold
         return graph.question_answering(model, self.tokenizer, settings, threshold)
 
 
@@ -339,7 +312,7 @@ def _resolve_settings(
         version: the SQuAD version of the files; None if no file was read.
     """
     version = version or (saved and saved.version) or "1.1"
-    threshold, fitted_on = settings.null_score_diff_threshold, None
+    threshold, fitted_on = settings.null_score_diff_threshold, ""
     if version == "1.1":
         for name in ("null_score_diff_threshold", "fit_threshold"):
             value = getattr(settings, name)
@@ -351,22 +324,16 @@ def _resolve_settings(
     elif threshold is None:
         threshold = _DEFAULT_NULL_THRESHOLD
         if not config.do_train and saved and saved.threshold is not None:
-            threshold, fitted_on = saved.threshold, saved.threshold_fitted_on
+            threshold, fitted_on = saved.threshold, saved.threshold_fitted_on or ""
     head = settings.head or (saved and saved.head)
-    return dataclasses.replace(
-        settings,
-        version=version,
-        head=head or ("linear" if version == "1.1" else "conditional"),
-        threshold=threshold,
-        threshold_fitted_on=fitted_on,
-    )
+    head = head or ("linear" if version == "1.1" else "conditional")
+    fields = {"version": version, "head": head, "threshold": threshold}
+    return dataclasses.replace(settings, **fields, threshold_fitted_on=fitted_on)
 
 
 def hash_ids(dataset: Dataset) -> str:
     """Returns the SHA-256 of the ids of all questions, in hexadecimal digits."""
-    ids = "\n".join(sorted(question.id for question in dataset.questions))
-    # An id from JSON can have half of a surrogate pair, which UTF-8 cannot hold.
-    return hashlib.sha256(ids.encode(errors="surrogatepass")).hexdigest()
+    return cache.digest(sorted(question.id for question in dataset.questions))
 
 
 def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
@@ -380,10 +347,6 @@ def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
             f"{dataset.path}: no question was read in full; use a higher "
             f"--max_eval_steps"
         )
-    paragraphs = (
-        paragraph._replace(
-            questions=tuple(q for q in paragraph.questions if q.id in answered.texts)
-        )
-        for paragraph in dataset.paragraphs
-    )
-    return dataclasses.replace(dataset, paragraphs=tuple(paragraphs))
+    questions = tuple(q for q in dataset.questions if q.id in answered.texts)
+    # Scores do not depend on the contexts, so one paragraph is enough.
+    return dataclasses.replace(dataset, paragraphs=(Paragraph("", questions),))

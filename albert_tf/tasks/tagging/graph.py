@@ -11,12 +11,10 @@ import tensorflow as tf
 
 from albert_tf.model.models import AlbertTokenClassifier
 from albert_tf.tasks import serving
-from albert_tf.tasks.pipelines import check_inputs, check_labels
+from albert_tf.tasks.pipelines import check_labels
 from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text import in_graph
-from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.weights import metadata
 
 
 def windows(
@@ -58,14 +56,8 @@ def windows(
     row = tf.repeat(tf.range(sentences.nrows()), count)
     begin = tf.ragged.range(count).values * stride
     lengths = tf.minimum(tf.gather(length, row) - begin, size)
-    one = tf.ones_like(lengths)
-    ids = in_graph.assemble(
-        [
-            in_graph.single(tokenizer.cls_id, one),
-            (tokens.values, tf.gather(start, row) + begin, lengths),
-            in_graph.single(tokenizer.sep_id, one),
-        ]
-    )
+    tokens_of_windows = (tokens.values, tf.gather(start, row) + begin, lengths)
+    ids = serving.assemble_segments(tokenizer, tokens_of_windows)
     return ids, tf.gather(first, sentence) + number, position - number * stride + 1
 
 
@@ -96,47 +88,33 @@ def tag_texts(
     """
     serving.check_class(model, AlbertTokenClassifier)
     check_labels(labels, model.head.num_labels)
-    check_inputs(model.config, tokenizer, max_seq_length)
-    graph = _Tagger(model, tokenizer, labels, max_seq_length)
-    specs = serving.text_specs(pairs=False)
-    return serving.ServingFunction(model, graph, graph.answer, specs)
+    # Without truncation, because a text can have several windows.
+    inputs = serving.TextInputs(model, tokenizer, max_seq_length, truncate=False)
+    are_entities = has_entities(labels)
+    names = [label[2:] if are_entities else label for label in labels]  # O: ""
+    types = sorted(set(names) - ({""} if are_entities else set()))
+    type_of = [types.index(name) if name in types else -1 for name in names]
+    begins_span = [not label.startswith(INSIDE) for label in labels]
 
-
-class _Tagger(tf.Module):
-    def __init__(self, model, tokenizer: Tokenizer, labels, max_seq_length: int):
-        super().__init__()
-        # A function, because a model as an attribute would be saved as a Keras model.
-        self._label = lambda inputs: _choose_labels(model(inputs)["logits"])
-        self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
-        self._tokenize = GraphTokenizer(tokenizer)
-        self._make_windows = lambda tokens, words: windows(
-            tokens, words, max_seq_length - 2, tokenizer
-        )
-        self._pad_id = tokenizer.pad_id
-        are_entities = has_entities(labels)
-        names = [label[2:] if are_entities else label for label in labels]  # O: ""
-        self._types = sorted(set(names) - ({""} if are_entities else set()))
-        index = {name: i for i, name in enumerate(self._types)}
-        self._type_of = [index.get(name, -1) for name in names]
-        self._begins_span = [not label.startswith(INSIDE) for label in labels]
-
-    def answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Finds spans in texts, string [B]."""
+    def answer(text: tf.Tensor) -> dict[str, tf.Tensor]:
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # bad byte: U+FFFD
         words, begins, ends = in_graph.split_words(text)
-        ids, window, position = self._make_windows(self._tokenize(words.values), words)
-        batch = in_graph.pad(ids, ids.row_lengths(), self._pad_id)
-        predicted = serving.map_in_chunks(self._label, batch, _LABEL_SPECS)
+        tokens = inputs.tokenize(words.values)
+        ids, window, position = windows(tokens, words, max_seq_length - 2, tokenizer)
+        batch = in_graph.pad(ids, ids.row_lengths(), tokenizer.pad_id)
+        predicted = serving.map_in_chunks(
+            lambda batch: _choose_labels(model(batch)["logits"]), batch, _LABEL_SPECS
+        )
         indices = tf.stack([window, position], axis=1)
         label = tf.gather_nd(predicted["label"], indices)
         probability = tf.gather_nd(predicted["probability"], indices)
 
-        kind = tf.gather(self._type_of, label)
+        kind = tf.gather(type_of, label)
         row = words.value_rowids()
         same = (kind[1:] == kind[:-1]) & (row[1:] == row[:-1])
         continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]  # empty without words
         in_span = kind >= 0
-        is_first = in_span & (tf.gather(self._begins_span, label) | ~continues)
+        is_first = in_span & (tf.gather(begins_span, label) | ~continues)
         span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_span)
         count = tf.reduce_sum(tf.cast(is_first, tf.int32))
         row = tf.boolean_mask(row, is_first)
@@ -145,7 +123,7 @@ class _Tagger(tf.Module):
             tf.boolean_mask(ends.values, in_span), span, count
         )
         spans = {
-            "types": tf.gather(self._types, tf.boolean_mask(kind, is_first)),
+            "types": tf.gather(types, tf.boolean_mask(kind, is_first)),
             "texts": tf.strings.substr(
                 tf.gather(text, row), begin, end - begin, unit="UTF8_CHAR"
             ),
@@ -162,6 +140,10 @@ class _Tagger(tf.Module):
             ).to_tensor(default.get(name))
             for name, values in spans.items()
         }
+
+    return serving.ServingFunction(
+        model, inputs, answer, serving.text_specs(pairs=False)
+    )
 
 
 _LABEL_SPECS = {

@@ -43,9 +43,12 @@ _SPAN = (
 )
 
 
-# The line numbers of a sentence, and the cells of all its lines in one list. With
-# a list for each line, the garbage collector would take half of the time.
-_Rows = tuple[list[int], list[str]]
+class _Row(NamedTuple):
+    """A line of a file with columns: its number from 1, its text and its cells."""
+
+    number: int
+    line: str
+    cells: list[str]
 
 
 class Sentence(NamedTuple):
@@ -127,102 +130,83 @@ def _read_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    usual = _find_usual_line(path, lines)
-    width = len(_split_cells(usual))
+    rows = (_Row(n, line, _split_cells(line)) for n, line in enumerate(lines, 1))
+    groups = itertools.groupby(rows, lambda row: row.cells[0] != _DOCUMENT)
+    sentences = [list(group) for is_sentence, group in groups if is_sentence]
+    if not sentences:
+        return []
+    # A row with the usual columns: the first one, but no comment if there are others.
+    all_rows = list(itertools.chain.from_iterable(sentences))
+    usual = next((row for row in all_rows if row.line[0] != "#"), all_rows[0])
+    width, has_tabs = len(usual.cells), "\t" in usual.line
+    if width == 1 and files.suffix(path) == ".csv" and "," in usual.line:
+        raise InputError(
+            f"{path}:{usual.number}: {errors.quote(usual.line)}: commas between "
+            f"columns; use spaces or tabs, or JSON"
+        )
     # "or 0" is only for the type checker: each line has a first column.
     token_index = _find_column(path, "token_column", token_column or "1", width) or 0
-    sentences = _read_rows(path, lines, usual, token_index)
+
+    def is_comment(row: _Row) -> bool:
+        looks_usual = len(row.cells) == width and ("\t" in row.line) == has_tabs
+        return row.line[0] == "#" and not (looks_usual and token_index == 0)
+
+    # Comments precede a sentence.
+    sentences = [list(itertools.dropwhile(is_comment, rows)) for rows in sentences]
+    for row in itertools.chain.from_iterable(sentences):
+        if len(row.cells) != width or not row.cells[token_index]:
+            raise InputError(
+                f"{path}:{row.number}: {errors.quote(row.line)}: expected {width} "
+                f"columns, as before, of which number {token_index + 1} is the token"
+            )
     if width > 1:
-        _check_first_column(path, sentences, width, token_column, label_column)
+        needs_label = width == _CONLL_U_COLUMNS and label_column is None
+        sentences = _check_first_column(path, sentences, token_column, needs_label)
     label_index = _find_column(path, "label_column", label_column, width, token_index)
     return [
         Sentence(
-            tuple(cells[token_index::width]),
-            None if label_index is None else tuple(cells[label_index::width]),
-            tuple(numbers),
+            tuple(row.cells[token_index] for row in rows),
+            None if label_index is None else tuple(r.cells[label_index] for r in rows),
+            tuple(row.number for row in rows),
         )
-        for numbers, cells in sentences
-        if numbers
+        for rows in sentences
+        if rows
     ]
-
-
-def _find_usual_line(path: Any, lines: Sequence[str]) -> str:
-    """Returns the first row; all other rows must have the same columns."""
-    rows = (line for line in lines if _split_cells(line)[0] != _DOCUMENT)
-    usual = first = next(rows, "")
-    if first.startswith("#"):  # a comment, unless all lines begin with #
-        usual = next((line for line in rows if line[0] != "#"), first)
-    is_csv = files.suffix(path) == ".csv" and "," in usual
-    if is_csv and len(_split_cells(usual)) == 1:
-        raise InputError(
-            f"{path}:{lines.index(usual) + 1}: {errors.quote(usual)}: commas between "
-            f"columns; use spaces or tabs, or JSON"
-        )
-    return usual
-
-
-def _read_rows(path: Any, lines: Sequence[str], usual: str, token: int) -> list[_Rows]:
-    """Divides lines into sentences, and checks their columns.
-
-    Args:
-        path: the file, for messages.
-        lines: the lines of the file.
-        usual: a row with the columns that all rows must have.
-        token: index of the column of the tokens.
-    """
-    width, has_tabs = len(_split_cells(usual)), "\t" in usual
-    sentences: list[_Rows] = [([], [])]
-    for number, line in enumerate(lines, 1):
-        cells = _split_cells(line)
-        if cells[0] == _DOCUMENT:
-            sentences.append(([], []))
-            continue
-        # A comment precedes a sentence, and does not look like a row whose token
-        # begins with #.
-        if (
-            line[0] == "#"
-            and not sentences[-1][0]
-            and (len(cells) != width or ("\t" in line) != has_tabs or token)
-        ):
-            continue
-        if len(cells) != width or not cells[token]:
-            raise InputError(
-                f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
-                f"as before, of which number {token + 1} is the token"
-            )
-        sentences[-1][0].append(number)
-        sentences[-1][1].extend(cells)
-    return [rows for rows in sentences if rows[0]]
 
 
 def _check_first_column(
     path: Any,
-    sentences: Sequence[_Rows],
-    width: int,
+    sentences: list[list[_Row]],
     token_column: str | None,
-    label_column: str | None,
-) -> None:
+    needs_label: bool,
+) -> list[list[_Row]]:
     """Checks that the first column has words, unless --token_column is given.
 
     If the column numbers the tokens, rows of CoNLL-U that are not tokens are removed.
+
+    Args:
+        path: the file, for messages.
+        sentences: the rows of the sentences.
+        token_column: the value of the flag.
+        needs_label: whether the file is CoNLL-U and needs --label_column.
     """
-    first_columns = [cells[::width] for _, cells in sentences]
-    if token_column != "1" and _are_numbered(first_columns):
-        if token_column is None or (width == _CONLL_U_COLUMNS and label_column is None):
+    ids = [[row.cells[0] for row in rows] for rows in sentences]
+    if token_column != "1" and _are_numbered(ids):
+        if token_column is None or needs_label:
             raise InputError(
                 f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
-        for ids, (numbers, cells) in zip(first_columns, sentences, strict=True):
-            for row in reversed(range(len(ids))):
-                if _NO_TOKEN.fullmatch(ids[row]):
-                    del numbers[row], cells[row * width : (row + 1) * width]
-    first_cells = itertools.chain.from_iterable(first_columns)
-    if token_column is None and sentences and has_entities(first_cells):
+        return [
+            [row for row in rows if not _NO_TOKEN.fullmatch(row.cells[0])]
+            for rows in sentences
+        ]
+    if token_column is None and has_entities(itertools.chain.from_iterable(ids)):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
+    return sentences
 
 
 def _split_cells(line: str) -> list[str]:

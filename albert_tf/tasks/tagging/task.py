@@ -10,15 +10,13 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import errors
-from albert_tf.data import cache, cores
+from albert_tf.data import cores
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertTokenClassifier
 from albert_tf.tasks import base, confusion, metrics
-from albert_tf.tasks.base import Arrays, Split, Splits
+from albert_tf.tasks.base import Arrays, Split
 from albert_tf.tasks.confusion import Confusion
-from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import graph, reading
@@ -33,25 +31,19 @@ _MIN_LOSS_WEIGHT = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class Features:
+class Features(Inputs):
     """The windows of a split: W windows and N words.
 
     Attributes:
-        inputs: the windows.
         positions: int64 [N], position of each word's first token in its window.
         word_bounds: int64 [W + 1]; window i labels the words
             range(*word_bounds[i : i + 2]).
-        unknown_words: number of words without a token.
+        unknown_words: int64 [], number of words without a token.
     """
 
-    inputs: Inputs
     positions: np.ndarray
     word_bounds: np.ndarray
-    unknown_words: int = 0
-
-    def __len__(self) -> int:
-        """Returns the number of windows."""
-        return len(self.inputs)
+    unknown_words: np.ndarray
 
     def words(self, window: int) -> slice:
         """Returns the indices of the words that a window labels."""
@@ -67,7 +59,6 @@ class Tagging(base.FineTuningTask):
 
     task_types = ("token_classification",)
     settings_class = TaggingSettings
-    head_keys = ("labels",)
 
     def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
@@ -93,15 +84,10 @@ class Tagging(base.FineTuningTask):
         for part, [split] in splits.items():
             path = getattr(settings, FILES[part])
             reading.check_labels(path, split.examples, labels)
+        # The run also predicts the dev split.
+        splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
-
-    def cache_key(self, split: Split) -> dict[str, Any]:
-        return {
-            "words": cache.digest("\n".join(s.words) for s in split.examples),
-            "vocabulary": self.tokenizer.fingerprint,
-            "max_seq_length": self.tokens_per_example,
-        }
 
     def encode(self, split: Split) -> Arrays:
         words = [word for sentence in split.examples for word in sentence.words]
@@ -113,27 +99,26 @@ class Tagging(base.FineTuningTask):
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         size = self.tokens_per_example - 2
         ids, window, position = graph.windows(tokens, sentences, size, self.tokenizer)
+        bounds = ids.row_splits.numpy()
         return {
             "ids": ids.values.numpy(),
-            "bounds": ids.row_splits.numpy(),
+            "bounds": bounds,
+            "first_lengths": np.diff(bounds),
+            # The windows contain all tokens of a sentence.
+            **dict.fromkeys(("truncated", "truncated_pieces"), np.array(0)),
             "positions": position.numpy(),
             "word_bounds": np.searchsorted(window.numpy(), range(ids.nrows() + 1)),
-            "unknown_words": np.array(np.sum(counts == 0)),
+            "unknown_words": np.sum(counts == 0),
         }
 
     def features(self, split: Split, arrays: Arrays) -> Features:
-        bounds = arrays["bounds"]
-        # The windows contain all tokens of a sentence, so none is truncated (0, 0).
-        windows = Inputs(arrays["ids"], bounds, np.diff(bounds), 0, 0)
-        unknown = int(arrays["unknown_words"])
-        return Features(windows, arrays["positions"], arrays["word_bounds"], unknown)
+        return Features(**arrays)
 
     def summary(self, split: Split) -> list[str]:
-        lengths = split.features.inputs.lengths
         lines = [
             f"{split.name}: {len(split.examples):,} sentences, "
-            f"{len(split.features.positions):,} words, {len(lengths):,} windows of "
-            f"{lengths.mean():.1f} tokens on average, {lengths.max()} at most"
+            f"{len(split.features.positions):,} words",
+            *super().summary(split),
         ]
         if unknown := split.features.unknown_words:
             lines.append(f"  {unknown:,} words without a token, read as [UNK]")
@@ -142,11 +127,10 @@ class Tagging(base.FineTuningTask):
     def dataset(self, splits, *, with_labels):
         [split] = splits
         features = split.features
-        gold = [sentence.labels or () for sentence in split.examples]
-        targets = self._numbers(gold if with_labels else ())
+        targets = self._targets(split)
 
         def make(rows, length):
-            batch = inputs.pad(features.inputs, rows, length, self.tokenizer.pad_id)
+            batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
             if with_labels:
                 labels = np.full_like(batch["input_ids"], _NO_LABEL)
                 for i, row in enumerate(rows):
@@ -155,7 +139,7 @@ class Tagging(base.FineTuningTask):
                 batch["labels"] = labels
             return batch
 
-        return self.bucket(features.inputs.lengths, make)
+        return self.bucket(features.lengths, make)
 
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))
@@ -172,10 +156,6 @@ class Tagging(base.FineTuningTask):
         weights = base.example_weights(batch)
         return {"loss": ops.sum(ops.sum(losses, axis=1) * weights)}
 
-    def prediction_outputs(self, outputs, batch):
-        """Returns the probabilities of each token's labels, float32 [B, T, K]."""
-        return {"probabilities": ops.softmax(outputs["logits"])}
-
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of each word's labels, float32 [words, K].
 
@@ -185,77 +165,70 @@ class Tagging(base.FineTuningTask):
         features = split.features
         probabilities = [np.empty((0, len(self._labels)), np.float32)]
         probabilities += (
-            outputs["probabilities"][features.positions[features.words(window)]]
-            for window, outputs in enumerate(predictions)
+            row["outputs"][features.positions[features.words(window)]]
+            for window, row in enumerate(predictions)
         )
         answers = np.concatenate(probabilities)
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
-    def _tags(
-        self, split: Split, answers: np.ndarray
-    ) -> tuple[list[list[str]], list[list[str]] | None]:
-        """Returns the predicted tags of words, and their true labels if all are known.
+    def _targets(self, split: Split) -> np.ndarray:
+        """Returns the class numbers of all words that have a label, int32."""
+        numbers = {label: i for i, label in enumerate(self._labels)}
+        labels = (
+            label for sentence in split.examples for label in sentence.labels or ()
+        )
+        return np.array([numbers[label] for label in labels], np.int32)
 
-        Both have a list for each sentence.
-        """
-        flat_tags = np.array(self._labels, object)[answers.argmax(axis=-1)]
+    def _compare(
+        self, split: Split, answers: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns true and predicted class numbers; None without all labels."""
+        predictions = answers.argmax(axis=-1)
+        targets = self._targets(split)[: len(predictions)]
+        return (targets, predictions) if len(predictions) == len(targets) > 0 else None
+
+    def _by_sentence(self, split: Split, numbers: np.ndarray) -> list[list[str]]:
+        """Returns the labels for class numbers of words, a list for each sentence."""
+        labels = np.array(self._labels, object)[numbers]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
-        tags = [each.tolist() for each in np.split(flat_tags, ends) if each.size]
-        labels = [sentence.labels for sentence in split.examples[: len(tags)]]
-        if not tags or None in labels:
-            return tags, None
-        return tags, [list(each) for each in labels]
+        return [each.tolist() for each in np.split(labels, ends) if each.size]
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
         """Returns the accuracy of words; and precision, recall and F1 of entities."""
-        tags, labels = self._tags(split, answers)
-        if labels is None:
+        pair = self._compare(split, answers)
+        if pair is None:
             return {}
-        numbers = self._numbers(labels), self._numbers(tags)
-        self.predicted[split.name] = numbers
-        scores = {"eval_accuracy": metrics.accuracy(*numbers)}
+        self.predicted[split.name] = pair
+        scores = {"eval_accuracy": metrics.accuracy(*pair)}
         if self._has_entities:
-            names = ("eval_precision", "eval_recall", "eval_f1")
-            scores |= dict(zip(names, metrics.entity_scores(labels, tags), strict=True))
+            labels, tags = (self._by_sentence(split, each) for each in pair)
+            scores |= metrics.entity_scores(labels, tags)
         return scores
-
-    def _numbers(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
-        """Returns the class number of each word's label, int32 [N]."""
-        numbers = {label: i for i, label in enumerate(self._labels)}
-        flat = itertools.chain.from_iterable(labels)
-        return np.array([numbers[label] for label in flat], np.int32)
-
-    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Predicts the dev split, too."""
-        parts = [*splits.get("dev", ()), *splits.get("test", ())]
-        super().predict_and_write(run, {"test": parts})
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
         """Returns files: predictions, scores by type or label, a confusion matrix."""
-        tags, labels = self._tags(split, answers)
+        tags = self._by_sentence(split, answers.argmax(axis=-1))
         files: dict[str, str | bytes] = {
             f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
         }
-        if labels is not None:
-            numbers = self._numbers(labels), self._numbers(tags)
+        if pair := self._compare(split, answers):
             if self._has_entities:
+                labels = self._by_sentence(split, pair[0])
                 report = metrics.entity_report(labels, tags)
             else:
-                report = metrics.label_report(*numbers, self._labels)
+                report = metrics.label_report(*pair, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
             with errors.log_failure("confusion matrix"):
-                matrix = Confusion.from_predictions(self._labels, *numbers)
+                matrix = Confusion.from_predictions(self._labels, *pair)
                 picture = confusion.draw({split.name: matrix})
                 files[f"{split.name}_confusion_matrix.png"] = picture
         return files
 
-    def serving_fn(self, model, options: AnswerSettings) -> ServingFunction:
+    def serving_fn(self, model, threshold):
+        labels, length = self._labels, self.tokens_per_example
         return graph.tag_texts(
-            model,
-            self.tokenizer,
-            labels=self._labels,
-            max_seq_length=options.max_seq_length or self.tokens_per_example,
+            model, self.tokenizer, labels=labels, max_seq_length=length
         )
 
 
