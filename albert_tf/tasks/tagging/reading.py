@@ -25,7 +25,8 @@ from albert_tf.errors import InputError
 from albert_tf.text.words import split_words
 
 OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
-_DOCUMENT = "-DOCSTART-"
+# Lines between sentences: blank ones, and those that begin a document of CoNLL-2003.
+_BOUNDARY = re.compile(r"\s*$| *-DOCSTART-([ \t]|$)")
 # Ids of CoNLL-U for multiword tokens (1-2) and for empty nodes (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U_COLUMNS = 10
@@ -43,12 +44,11 @@ _SPAN = (
 )
 
 
-class _Row(NamedTuple):
-    """A line of a file with columns: its number from 1, its text and its cells."""
+class _Columns(NamedTuple):
+    """The lines of a sentence in a file with columns: their numbers and their cells."""
 
-    number: int
-    line: str
-    cells: list[str]
+    numbers: tuple[int, ...]
+    cells: list[tuple[str, ...]]
 
 
 class Sentence(NamedTuple):
@@ -130,96 +130,100 @@ def _read_columns(
 ) -> list[Sentence]:
     """Returns the sentences of a file with columns."""
     lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    rows = (_Row(n, line, _split_cells(line)) for n, line in enumerate(lines, 1))
-    groups = itertools.groupby(rows, lambda row: row.cells[0] != _DOCUMENT)
+    groups = itertools.groupby(
+        enumerate(lines, 1), lambda row: _BOUNDARY.match(row[1]) is None
+    )
     sentences = [list(group) for is_sentence, group in groups if is_sentence]
     if not sentences:
         return []
     # A row with the usual columns: the first one, but no comment if there are others.
-    all_rows = list(itertools.chain.from_iterable(sentences))
-    usual = next((row for row in all_rows if row.line[0] != "#"), all_rows[0])
-    width, has_tabs = len(usual.cells), "\t" in usual.line
-    if width == 1 and files.suffix(path) == ".csv" and "," in usual.line:
+    all_rows = itertools.chain.from_iterable(sentences)
+    first, usual = next((row for row in all_rows if row[1][0] != "#"), sentences[0][0])
+    width, has_tabs = len(_split_cells(usual)), "\t" in usual
+    if width == 1 and files.suffix(path) == ".csv" and "," in usual:
         raise InputError(
-            f"{path}:{usual.number}: {errors.quote(usual.line)}: commas between "
-            f"columns; use spaces or tabs, or JSON"
+            f"{path}:{first}: {errors.quote(usual)}: commas between columns; use "
+            f"spaces or tabs, or JSON"
         )
     # "or 0" is only for the type checker: each line has a first column.
     token_index = _find_column(path, "token_column", token_column or "1", width) or 0
 
-    def is_comment(row: _Row) -> bool:
-        looks_usual = len(row.cells) == width and ("\t" in row.line) == has_tabs
-        return row.line[0] == "#" and not (looks_usual and token_index == 0)
+    def is_comment(row: tuple[int, str]) -> bool:
+        line = row[1]
+        looks_usual = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
+        return line[0] == "#" and not (looks_usual and token_index == 0)
 
-    # Comments precede a sentence.
-    sentences = [list(itertools.dropwhile(is_comment, rows)) for rows in sentences]
-    for row in itertools.chain.from_iterable(sentences):
-        if len(row.cells) != width or not row.cells[token_index]:
-            raise InputError(
-                f"{path}:{row.number}: {errors.quote(row.line)}: expected {width} "
-                f"columns, as before, of which number {token_index + 1} is the token"
-            )
+    tables = []
+    for sentence in sentences:
+        rows = list(itertools.dropwhile(is_comment, sentence))  # before the sentence
+        cells = [_split_cells(line) for _, line in rows]
+        for (number, line), row in zip(rows, cells, strict=True):
+            if len(row) != width or not row[token_index]:
+                raise InputError(
+                    f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
+                    f"as before, of which number {token_index + 1} is the token"
+                )
+        if rows:
+            columns = list(zip(*cells, strict=True))
+            tables.append(_Columns(tuple(number for number, _ in rows), columns))
     if width > 1:
         needs_label = width == _CONLL_U_COLUMNS and label_column is None
-        sentences = _check_first_column(path, sentences, token_column, needs_label)
+        tables = _check_first_column(path, tables, token_column, needs_label)
     label_index = _find_column(path, "label_column", label_column, width, token_index)
     return [
         Sentence(
-            tuple(row.cells[token_index] for row in rows),
-            None if label_index is None else tuple(r.cells[label_index] for r in rows),
-            tuple(row.number for row in rows),
+            table.cells[token_index],
+            None if label_index is None else table.cells[label_index],
+            table.numbers,
         )
-        for rows in sentences
-        if rows
+        for table in tables
+        if table.numbers
     ]
 
 
 def _check_first_column(
     path: Any,
-    sentences: list[list[_Row]],
+    tables: list[_Columns],
     token_column: str | None,
     needs_label: bool,
-) -> list[list[_Row]]:
+) -> list[_Columns]:
     """Checks that the first column has words, unless --token_column is given.
 
     If the column numbers the tokens, rows of CoNLL-U that are not tokens are removed.
 
     Args:
         path: the file, for messages.
-        sentences: the rows of the sentences.
+        tables: the columns of the sentences.
         token_column: the value of the flag.
         needs_label: whether the file is CoNLL-U and needs --label_column.
     """
-    ids = [[row.cells[0] for row in rows] for rows in sentences]
+    ids = [table.cells[0] for table in tables]
     if token_column != "1" and _are_numbered(ids):
         if token_column is None or needs_label:
             raise InputError(
                 f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
-        return [
-            [row for row in rows if not _NO_TOKEN.fullmatch(row.cells[0])]
-            for rows in sentences
-        ]
+        return [_drop_rows_without_token(table) for table in tables]
     if token_column is None and has_entities(itertools.chain.from_iterable(ids)):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
-    return sentences
+    return tables
+
+
+def _drop_rows_without_token(table: _Columns) -> _Columns:
+    is_token = [not _NO_TOKEN.fullmatch(id) for id in table.cells[0]]
+    cells = [tuple(itertools.compress(column, is_token)) for column in table.cells]
+    return _Columns(tuple(itertools.compress(table.numbers, is_token)), cells)
 
 
 def _split_cells(line: str) -> list[str]:
-    """Returns the cells of a line; a blank line counts as a -DOCSTART- line."""
-    if not line or line.isspace():
-        return [_DOCUMENT]
-    if "\t" in line:
-        return line.split("\t")
-    cells = line.split(" ")
-    return [*filter(None, cells)] if "" in cells else cells
+    return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
 
 
-def _are_numbered(columns: Iterable[list[str]]) -> bool:
+def _are_numbered(columns: Iterable[Sequence[str]]) -> bool:
     """Whether the first column numbers the tokens of each sentence or of the file.
 
     Args:
