@@ -361,6 +361,11 @@ def test_an_ensemble_of_equal_models_answers_texts_as_one(whole, case):
 
 def test_an_ensemble_of_equal_models_is_one_of_them(whole, fit):
     alone, _ = fit("alone", init_checkpoint=str(whole), **EVALUATE)
+    one, _ = fit("one", ensemble=(str(whole),), **EVALUATE)
+    assert results(one).keys() == results(alone).keys()
+    for name, path in results(one).items():
+        if name != "metrics.jsonl":  # which has times
+            assert path.read_bytes() == (alone / name).read_bytes()
     three, _ = fit("three", ensemble=(str(whole),) * 3, **EVALUATE)
     assert {"ensemble.json", "eval_results.txt"} <= {p.name for p in three.iterdir()}
     for name, path in results(three).items():
