@@ -320,10 +320,10 @@ class FineTuningTask(Task):
         """Makes features from the arrays of `encode`."""
 
     def summary(self, split: Split) -> list[str]:
-        """Returns log lines: number and lengths of inputs; families add truncation."""
+        """Returns log lines; families add lines about truncation."""
         lengths = split.features.lengths
         return [
-            f"{split.name}: {len(lengths):,} inputs of {lengths.mean():.1f} tokens on "
+            f"{split.name}: {len(lengths):,} sequences, {lengths.mean():.1f} tokens on "
             f"average, {lengths.max()} at most"
         ]
 

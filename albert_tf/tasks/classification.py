@@ -97,9 +97,9 @@ class Classification(base.FineTuningTask):
         features, lines = split.features, super().summary(split)
         if features.truncated:
             lines.append(
-                f"  {features.truncated:,} of them shortened to --max_seq_length="
+                f"  {features.truncated:,} truncated to --max_seq_length="
                 f"{self.tokens_per_example}, by {features.truncated_pieces:,} tokens "
-                f"in all"
+                f"in total"
             )
         return lines
 

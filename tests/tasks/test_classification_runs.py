@@ -92,8 +92,8 @@ def test_tasks_of_glue_train_evaluate_and_predict(run, glue, tmp_path, task):
     todo = {"do_eval": True, "do_predict": True, "skip_bad_rows": True}
     log = run(task_name=task, data_dir=glue, **todo, **TRAIN)
     declared, folder = catalogue.find(task), tmp_path / "run"
-    assert "train: 10 inputs of " in log
-    assert re.search(r"\n  [1-5] of them shortened to --max_seq_length=40, by \d+", log)
+    assert "train: 10 sequences, " in log
+    assert re.search(r"\n  [1-5] truncated to --max_seq_length=40, by \d+", log)
     skipped = f"{declared.path('train', glue)}: 1 of 11 rows are broken and skipped:"
     assert (skipped in log) == (task == "qqp")
     *blocks, _ = (folder / "eval_results.txt").read_text().split("=" * 50 + "\n")

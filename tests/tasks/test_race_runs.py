@@ -57,7 +57,7 @@ def test_several_seeds_then_predictions_without_answers(run, own, tmp_path):
         more.write(json.dumps(asked))
     flags = {"num_runs": 2, "gradient_accumulation_steps": 2, **TRAIN}
     log = run(train_file=file, eval_file=file, task_name="own", **flags)
-    assert "train: 8 inputs of " in log
+    assert "train: 8 sequences, " in log
     assert "eval_accuracy of 2 runs:" in log
     folder = tmp_path / "run"
     described = json.loads((folder / "task.json").read_text())

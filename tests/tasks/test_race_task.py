@@ -148,7 +148,7 @@ def test_what_is_cut_is_logged(make):
     ]
     made = make(max_seq_length=32, max_qa_length=5)
     assert made.summary(made.encode_split(Split("dev", questions))) == [
-        "dev: 3 inputs of 24.3 tokens on average, 32 at most",
+        "dev: 3 sequences, 24.3 tokens on average, 32 at most",
         "  2 questions with a truncated article (--max_seq_length=32)",
         "  1 choices truncated at their beginning (--max_qa_length=5)",
     ]

@@ -66,7 +66,7 @@ def test_labels_stand_on_the_first_token_of_each_word(encoded, tokenizer):
     assert batch["labels"].dtype == np.int32
     assert task.summary(split) == [
         "dev: 1 sentences, 4 words",
-        f"dev: 1 inputs of {len(ids)}.0 tokens on average, {len(ids)} at most",
+        f"dev: 1 sequences, {len(ids)}.0 tokens on average, {len(ids)} at most",
         "  1 words without a token, read as [UNK]",
     ]
 
