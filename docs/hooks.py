@@ -113,8 +113,8 @@ def settings_of(estimator):
     if not issubclass(estimator, base.Trained):
         classes, flag_of, defaults = (AnswerSettings, ModelFileSettings), {}, {}
     else:
-        classes, defaults = estimator._settings_classes(), estimator.defaults
-        flag_of = {**estimator.aliases, **getattr(estimator, "saved_settings", {})}
+        classes, defaults = estimator.settings_classes, estimator.defaults
+        flag_of = estimator.aliases
 
     def names_of(flag):
         return [name for name in names if flag_of.get(name, name) == flag]
