@@ -44,6 +44,11 @@ from albert_tf.weights.settings import ModelFileSettings
 
 # Settings of all estimators that are fine-tuned.
 COMMON_SETTINGS = (ModelSettings, DistributionSettings)
+# Short names of settings, with the names of their flags.
+ALIASES = {
+    **{"batch_size": "train_batch_size", "epochs": "num_train_epochs"},
+    **{"classes": "labels", "text": "text_columns", "label": "label_column"},
+}
 # Settings that only training uses.
 _TRAINING_ONLY = ("export_dir", "threshold_to_export", "num_runs", "wandb", "mlflow")
 # Settings that `task.json` stores under the names of their flags.
@@ -60,6 +65,14 @@ class Model(BaseEstimator, abc.ABC):
     Raises:
         InputError: there is no such setting.
     """
+
+    # The classes of the settings: for `fit` those of the script, and the second one of
+    # them has the settings of the training.
+    settings_classes: ClassVar[tuple[type, ...]] = ()
+    # Flags that are no settings: the methods set them.
+    reserved: ClassVar[Sequence[str]] = ()
+    # Defaults that differ from those of the script.
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, model: str | Path | None = None, **settings: Any):
         self._check(settings, self.setting_names())
@@ -84,9 +97,19 @@ class Model(BaseEstimator, abc.ABC):
         return estimator
 
     @classmethod
-    @abc.abstractmethod
+    def default_settings(cls) -> dict[str, Any]:
+        """Returns the settings that the class takes, with their defaults."""
+        fields = [
+            item for group in cls.settings_classes for item in flags.fields(group)
+        ]
+        values = {field.name: field.default for field in fields} | {**cls.defaults}
+        values |= {k: values[flag] for k, flag in ALIASES.items() if flag in values}
+        return {name: values[name] for name in sorted(values.keys() - {*cls.reserved})}
+
+    @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings that the class takes."""
+        return list(cls.default_settings())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns `model` and the settings, for scikit-learn."""
@@ -211,14 +234,6 @@ class Trained(Model):
         history_: the lines of `metrics.jsonl`, a dict each.
     """
 
-    # The classes of the script's settings; the second one has those of the training.
-    settings_classes: ClassVar[tuple[type, ...]]
-    # Short names of settings, with the names of their flags.
-    aliases: ClassVar[Mapping[str, str]] = {"batch_size": "train_batch_size"}
-    # Flags that are no settings: the methods set them.
-    reserved: ClassVar[Sequence[str]] = ()
-    # Defaults that differ from those of the script.
-    defaults: ClassVar[Mapping[str, Any]] = {}
     folder_: Path
     # The settings of the last call of `fit`.
     _fitted: Mapping[str, Any] = types.MappingProxyType({})
@@ -226,8 +241,6 @@ class Trained(Model):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Lists the settings in the signature of `fit`, for `help` and editors."""
         super().__init_subclass__(**arguments)
-        if not hasattr(cls, "settings_classes"):
-            return  # a base class
         plain_fit: Any = inspect.unwrap(cls.fit)
 
         @functools.wraps(plain_fit)
@@ -241,21 +254,6 @@ class Trained(Model):
             parameters.append(inspect.Parameter(name, kind, default=default))
         vars(fit)["__signature__"] = signature.replace(parameters=parameters)
         cls.fit = fit
-
-    @classmethod
-    def default_settings(cls) -> dict[str, Any]:
-        """Returns the settings that `fit` takes, with their defaults."""
-        fields = [
-            field for group in cls.settings_classes for field in flags.fields(group)
-        ]
-        values = {field.name: field.default for field in fields} | {**cls.defaults}
-        values |= {k: values[flag] for k, flag in cls.aliases.items() if flag in values}
-        return {name: values[name] for name in sorted(values.keys() - {*cls.reserved})}
-
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Lists the settings that `fit` takes."""
-        return list(cls.default_settings())
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -273,10 +271,10 @@ class Trained(Model):
         """
         self._check(settings, self.setting_names())
         values = {**self._settings, **self._fitted, **settings}
-        for name, flag in self.aliases.items():
+        for name, flag in ALIASES.items():
             if name in values and flag in values:
                 raise InputError(f"{name} and {flag}: give one of them")
-        return {self.aliases.get(name, name): value for name, value in values.items()}
+        return {ALIASES.get(name, name): value for name, value in values.items()}
 
     @abc.abstractmethod
     def _train(self, *arguments: Any) -> dict[str, float]:
@@ -339,10 +337,6 @@ class FineTuned(Trained):
     members_: tuple[str, ...] = ()
     # Whether the folder of the run is temporary.
     _temporary: bool = False
-    aliases: ClassVar[Mapping[str, str]] = {
-        **Trained.aliases,
-        **{"epochs": "num_train_epochs", "classes": "labels"},
-    }
     reserved: ClassVar[Sequence[str]] = (
         *("output_dir", "init_checkpoint", "albert_hub_module_handle", "checkpoint"),
         *("do_train", "do_eval", "do_predict", "ensemble", "ensemble_search"),
@@ -450,8 +444,7 @@ class FineTuned(Trained):
             InputError: the model is not fine-tuned, or see `Predictor`.
         """
         predictor = self.predictor(**options)
-        if rows.is_file(data):
-            return list(predictor(self._read_file(data, predictor.fields)))
+        data = self._read_file(data) if rows.is_file(data) else data
         return list(predictor(self._read(data, predictor.fields)))
 
     def predictor(self, **options: Any) -> Predictor | Ensemble:
@@ -518,10 +511,8 @@ class FineTuned(Trained):
 
     def _check_no_ensemble(self) -> None:
         if self.members_:
-            raise InputError(
-                f"{type(self).__name__}: an ensemble has no weights of its own; load "
-                f"one of {', '.join(self.members_)}"
-            )
+            folders = ", ".join(self.members_)
+            raise InputError(f"{folders}: an ensemble has no weights of its own")
 
     @property
     def folder(self) -> Path:
@@ -530,10 +521,10 @@ class FineTuned(Trained):
         Raises:
             InputError: the model is not fine-tuned, or is fine-tuned for another task.
         """
-        folder = getattr(self, "folder_", self.model)
-        kind = None if folder is None else ModelFolder(folder).task.get("kind")
+        folder: Any = getattr(self, "folder_", self.model)
+        kind = ModelFolder(folder).task.get("kind")
         task_types = self.task_types or self.family.task_types
-        if folder is None or kind not in task_types:
+        if kind not in task_types:
             what = f"fine-tuned for {kind}" if kind else "not fine-tuned"
             raise InputError(
                 f"{folder}: {what}; {type(self).__name__} expects a model for "
@@ -627,19 +618,14 @@ class FineTuned(Trained):
         """Returns rows as the text of a file of the task."""
         return rows.to_json_lines(table, split)
 
-    def _read_file(
-        self, path: str | Path, fields: Mapping[str, bool | None]
-    ) -> list[rows.Row]:
-        """Reads a file as the script does; returns rows for `Predictor`."""
+    def _read_file(self, path: str | Path) -> list[Any]:
+        """Reads a file as the script does; returns the values of the model's fields."""
         given = self._build_flags({}, {"test": (path, None)}, self.folder)
         task, run, *_ = (_build_settings(c, given) for c in self.settings_classes)
         stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
         _, splits = self.family.read_examples(task, stored, run, lambda line: None)
-        [split] = splits["test"]
-        return self._to_rows(split.examples, fields)
+        return self._to_values(splits["test"][0].examples)
 
     @abc.abstractmethod
-    def _to_rows(
-        self, examples: Any, fields: Mapping[str, bool | None]
-    ) -> list[rows.Row]:
-        """Returns the examples of a file as rows with the fields of the model."""
+    def _to_values(self, examples: Any) -> list[Any]:
+        """Returns a tuple for each example, or a text if the model has one field."""

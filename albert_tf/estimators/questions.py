@@ -40,9 +40,9 @@ class QuestionAnswerer(FineTuned):
         """
         return [answer["answer"] for answer in self(questions, **options)]
 
-    def _to_rows(self, examples, fields):
+    def _to_values(self, examples):
         return [
-            {"question": question.text, "context": paragraph.context}
+            (question.text, paragraph.context)
             for paragraph in examples.paragraphs
             for question in paragraph.questions
         ]
@@ -80,8 +80,5 @@ class MultipleChoice(FineTuned):
         """
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
-    def _to_rows(self, examples, fields):
-        return [
-            {"article": q.article, "question": q.text, "options": [*q.options]}
-            for q in examples
-        ]
+    def _to_values(self, examples):
+        return [(q.article, q.text, [*q.options]) for q in examples]

@@ -33,15 +33,8 @@ class _Texts(FineTuned):
     """Base of `TextClassifier` and `TextRegressor`."""
 
     family = Classification
-    settings_classes = (
-        *(ClassificationSettings, ClassifierRunSettings),
-        *COMMON_SETTINGS,
-    )
+    settings_classes = (ClassificationSettings, ClassifierRunSettings, *COMMON_SETTINGS)
     files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-    aliases: ClassVar = {
-        **FineTuned.aliases,
-        **{"text": "text_columns", "label": "label_column"},
-    }
 
     def _prepare_split(self, split, data, labels, values, folder):
         kind = values.get("kind", self.task_types[0])
@@ -53,30 +46,30 @@ class _Texts(FineTuned):
         text, label = _text_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
         is_multi_label = kind == "multi_label"
-        alternatives = [(*_PAIR, label)] if text == ("text",) else []
-        lists = (label,) if is_multi_label else ()
         if labels is not None or not rows.is_path(data):
+            alternatives = [(*_PAIR, label)] if text == ("text",) else []
+            lists = (label,) if is_multi_label else ()
             table = rows.read(data, (*text, label), split, lists, alternatives, labels)
             # The text columns that were found; the last column is the label.
             text = tuple(table[0])[:-1]
             label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
-            # The columns of a DataFrame of labels are the classes.
-            classes = [*getattr(labels, "columns", values.get("labels") or ())]
-            if is_multi_label and _is_multi_hot(label_lists):
-                label_lists = _decode_multi_hot(label_lists, classes, split)
-                flags["labels"] = classes
+            if is_multi_label:
+                # The columns of a DataFrame of labels are the classes.
+                classes = [*getattr(labels, "columns", values.get("labels") or ())]
+                if _is_multi_hot(label_lists):
+                    label_lists = _decode_multi_hot(label_lists, classes, split)
+                    flags["labels"] = classes
+                for row, names in zip(table, label_lists, strict=True):
+                    row[label] = names
             if split == "train" and kind != "regression":
                 flags["labels_are_json"] = _are_json(label_lists, split)
-            if is_multi_label:
-                for row, labels in zip(table, label_lists, strict=True):
-                    row[label] = labels
             data = self._write_rows(table, split, folder)
         return {**flags, self.files[split]: str(data), "text_columns": text}
 
-    def _to_rows(self, examples, fields):
-        pairs = ((example.text_a, example.text_b) for example in examples)
-        # A model for texts has only one field.
-        return [dict(zip(fields, pair, strict=False)) for pair in pairs]
+    def _to_values(self, examples):
+        return [
+            e.text_a if e.text_b is None else (e.text_a, e.text_b) for e in examples
+        ]
 
     def _read(self, data, fields):
         # Columns as in the training, or with the names of the model's fields.
@@ -200,8 +193,8 @@ class TokenClassifier(FineTuned):
         columns = [name or own for name, own in zip(names, self.columns, strict=True)]
         return columns, columns
 
-    def _to_rows(self, examples, fields):
-        return [{"text": " ".join(sentence.words)} for sentence in examples]
+    def _to_values(self, examples):
+        return [" ".join(sentence.words) for sentence in examples]
 
 
 def _text_columns(values: Mapping[str, Any]) -> tuple[str, ...]:
