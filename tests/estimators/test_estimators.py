@@ -22,7 +22,6 @@ from albert_tf.serve import predict
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
-from albert_tf.weights.folder import ModelFolder
 
 GOOD, BAD = ["file", "list"], ["object", "name"]
 TEXTS = [f"the {word} {n}" for n in range(6) for word in (*GOOD, *BAD)]
@@ -69,10 +68,8 @@ def test_it_learns_and_answers_with_the_labels_it_was_given(model):
 
 def test_an_evaluation_gives_the_metrics_of_the_run(model, snapshot):
     before = snapshot(model.folder_)
-    only_in_training = {"export_dir": "served", "threshold_to_export": 0.25}
-    again = albert_tf.TextClassifier.load(
-        *(model.folder_,), early_stopping=1, num_runs=2, **only_in_training
-    )
+    training = {"export_dir": "x", "threshold_to_export": 0.25, "num_runs": 2}
+    again = albert_tf.TextClassifier.load(model.folder_, early_stopping=1, **training)
     assert again.evaluate(TEXTS, STARS) == model.evaluate(TEXTS, STARS)
     metrics = again.evaluate(TEXTS, STARS)
     assert metrics["eval_accuracy"] == model.metrics_["eval_accuracy"] == 1.0
@@ -135,25 +132,14 @@ def test_what_is_saved_answers_alike(model, tmp_path):
     assert list(predict.load(tmp_path / "saved")(TEXTS[:1])) == model(TEXTS[:1])
 
 
-@pytest.mark.parametrize("format", ["hf", "keras"])
-def test_other_formats_hold_the_same_weights(model, tmp_path, format):
-    path = model.export(tmp_path / "out", format)
-    if format == "keras":
-        copy = keras.models.load_model(path)
-    else:
-        assert json.loads((path / "config.json").read_text())["id2label"]["1"] == "5"
-        copy = albert_tf.AlbertClassifier(ModelFolder(path).config, 2)
-        weights.load(copy, path)
-    for ours, theirs in zip(model.predictor().model.weights, copy.weights, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-
-
 def test_exports_answer_texts_or_take_ids(model, tmp_path):
     assert model.export(tmp_path / "served") == tmp_path / "served"
     assert (tmp_path / "served/saved_model.pb").is_file()
     assert model.export(tmp_path / "ids.tflite", "litert").is_file()
-    exported = predict.load(model.export(tmp_path / "onnx", "onnx"))
-    assert [answer["label"] for answer in exported(TEXTS)] == [*map(str, STARS)]
+    assert model.export(tmp_path, "keras") == tmp_path / "albert_model.keras"
+    for format in ("hf", "onnx"):  # `convert` compares the outputs
+        exported = predict.load(model.export(tmp_path / format, format))
+        assert [answer["label"] for answer in exported(TEXTS)] == [*map(str, STARS)]
 
 
 @pytest.mark.parametrize(
@@ -422,7 +408,5 @@ def test_mistakes_are_refused(base, kind, settings, message):
 
 def test_answers_of_another_form_are_refused(base):
     fit = albert_tf.QuestionAnswerer(base).fit
-    assert refusal(fit, [{**ASKED, "answers": "c"}]) == (
-        'train, row 1: answers is "c"; expected dicts of text and answer_start, or one '
-        "with lists of them"
-    )
+    message = refusal(fit, [{**ASKED, "answers": "c"}])
+    assert message.startswith('train, row 1: answers is "c"; expected dicts of text')
