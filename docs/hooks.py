@@ -108,22 +108,26 @@ def commands_page():
 
 def settings_of(estimator):
     """Returns the settings of an estimator, and the options of its predictions."""
-    names = estimator.setting_names()
+    names, defaults = estimator.setting_names(), estimator.defaults
+    classes = estimator.settings_classes
+    has_fit = issubclass(estimator, base.Trained)
+    flag_of = base.ALIASES if has_fit else {}
     parts = ["", "## Settings"]
-    if not issubclass(estimator, base.Trained):
-        classes, flag_of, defaults = (AnswerSettings, ModelFileSettings), {}, {}
+    if issubclass(estimator, base.FineTuned):
+        kinds = estimator.task_types or estimator.family.task_types
     else:
-        classes, defaults = estimator._settings_classes(), estimator.defaults
-        flag_of = {**estimator.aliases, **getattr(estimator, "saved_settings", {})}
+        kinds = [estimator.task_type] if hasattr(estimator, "task_type") else []
+    options = {name for kind in kinds for name in registry.pipeline(kind).options}
+    options |= {"max_seq_length", "batch_size", "runtime"}
+    if not has_fit:
+        options |= {item.name for item in flags.fields(ModelFileSettings)}
+        names = [name for name in names if name in options]
 
     def names_of(flag):
         return [name for name in names if flag_of.get(name, name) == flag]
 
     parts += [table(settings, names_of, defaults) for settings in classes]
     if issubclass(estimator, base.FineTuned):
-        kinds = estimator.task_types or estimator.family.task_types
-        options = {name for kind in kinds for name in registry.pipeline(kind).options}
-        options |= {"max_seq_length", "batch_size", "runtime"}
         parts += ["## Options of predictions"]
         parts += [table(AnswerSettings, lambda flag: [flag] if flag in options else [])]
     return "\n\n".join(parts)

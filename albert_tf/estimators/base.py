@@ -9,7 +9,6 @@ import io
 import os
 import pickle
 import random
-import re
 import shutil
 import signal
 import sys
@@ -17,7 +16,7 @@ import tempfile
 import types
 import typing
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,32 +26,33 @@ from sklearn.base import BaseEstimator
 
 from albert_tf import errors, flags, weights
 from albert_tf.data import files
-from albert_tf.data.files import atomic
 from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
 from albert_tf.serve import convert, predict
 from albert_tf.serve.predict import Ensemble, Predictor
 from albert_tf.serve.settings import ConversionSettings
-from albert_tf.tasks.base import FineTuningTask
+from albert_tf.tasks import base
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS, ModelSettings
-from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import curves, ensembles, run_file
 from albert_tf.train.settings import DistributionSettings
-from albert_tf.weights import checkpoints, metadata, released
+from albert_tf.weights import checkpoints, metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
+# Settings of all estimators that are fine-tuned.
+COMMON_SETTINGS = (ModelSettings, DistributionSettings)
+# Short names of settings, with the names of their flags.
+ALIASES = {
+    **{"batch_size": "train_batch_size", "epochs": "num_train_epochs"},
+    **{"classes": "labels", "text": "text_columns", "label": "label_column"},
+}
 # Settings that only training uses.
-_TRAINING_ONLY = (
-    *("num_runs", "export_dir", "threshold_to_export", "early_stopping"),
-    *("wandb", "mlflow"),
-)
-# Attributes that `fit` sets. `_fitted` has the settings of that call, and `_temporary`
-# says whether the folder of the run is temporary.
-_FITTED_ATTRIBUTES = ("folder_", "metrics_", "members_", "_fitted", "_temporary")
+_TRAINING_ONLY = ("export_dir", "threshold_to_export", "num_runs", "wandb", "mlflow")
+# Settings that `task.json` stores under the names of their flags.
+_STORED = ("kind", "labels", "text_columns", "label_column", "token_column")
 
 
 class Model(BaseEstimator, abc.ABC):
@@ -66,11 +66,19 @@ class Model(BaseEstimator, abc.ABC):
         InputError: there is no such setting.
     """
 
+    # The classes of the settings: for `fit` those of the script, and the second one of
+    # them has the settings of the training.
+    settings_classes: ClassVar[tuple[type, ...]] = ()
+    # Flags that are no settings: the methods set them.
+    reserved: ClassVar[Sequence[str]] = ()
+    # Defaults that differ from those of the script.
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(self, model: str | Path | None = None, **settings: Any):
+        self._check(settings, self.setting_names())
         self.model = model
         self._settings = settings
         self._predictors: dict[Any, Predictor] = {}
-        self._check(settings)
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
@@ -89,9 +97,19 @@ class Model(BaseEstimator, abc.ABC):
         return estimator
 
     @classmethod
-    @abc.abstractmethod
+    def default_settings(cls) -> dict[str, Any]:
+        """Returns the settings that the class takes, with their defaults."""
+        fields = [
+            item for group in cls.settings_classes for item in flags.fields(group)
+        ]
+        values = {field.name: field.default for field in fields} | {**cls.defaults}
+        values |= {k: values[flag] for k, flag in ALIASES.items() if flag in values}
+        return {name: values[name] for name in sorted(values.keys() - {*cls.reserved})}
+
+    @classmethod
     def setting_names(cls) -> list[str]:
         """Lists the settings that the class takes."""
+        return list(cls.default_settings())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns `model` and the settings, for scikit-learn."""
@@ -103,40 +121,25 @@ class Model(BaseEstimator, abc.ABC):
         Raises:
             InputError: there is no such setting.
         """
-        self._check({k: v for k, v in params.items() if k != "model"})
+        changed = type(self)(**{**self.get_params(), **params})
         if "model" in params:
-            self.model = params.pop("model")
-            for name in _FITTED_ATTRIBUTES:
-                self.__dict__.pop(name, None)
-        self._settings = {**self._settings, **params}
-        self._predictors.clear()
+            self.__dict__.clear()  # also the attributes that `fit` has set
+        self.__dict__.update(changed.__dict__)
         return self
 
-    def _check(self, settings: Mapping[str, Any]) -> None:
-        self._check_names(settings, self.setting_names(), "setting")
-
-    def _check_names(self, given: Iterable[str], names: Sequence[str], what: str):
-        """Raises InputError for a given name that is none of `names`.
-
-        Args:
-            given: names from the user.
-            names: all valid names.
-            what: the kind of the names, for the message.
-        """
-        for name in given:
-            if name not in names:
-                expected = difflib.get_close_matches(name, names, 1) or names
-                raise InputError(
-                    f"{type(self).__name__}: no {what} {name!r}; expected "
-                    f"{' or '.join(expected)}"
-                )
+    def _check(self, given: Iterable[str], names: Sequence[str]) -> None:
+        """Raises InputError for a name from the user that is none of `names`."""
+        for name in set(given).difference(names):
+            expected = difflib.get_close_matches(name, names, 1) or names
+            raise InputError(
+                f"{type(self).__name__}: no setting {name!r}; expected "
+                f"{' or '.join(expected)}"
+            )
 
     def _load_predictor(
         self, path: str | Path | Sequence[str], options: Mapping[str, Any]
     ) -> Any:
         """Opens a model for raw text, and caches it by its path and options."""
-        option_names = [field.name for field in flags.fields(AnswerSettings)]
-        self._check_names(options, option_names, "option")
         key = repr((path, sorted(options.items())))
         if key not in self._predictors:
             with _preserve_global_state():
@@ -148,6 +151,17 @@ class Model(BaseEstimator, abc.ABC):
                     files=_build_settings(ModelFileSettings, self._settings),
                 )
         return self._predictors[key]
+
+    def _read(self, data: Any, fields: Mapping[str, bool | None]) -> list[rows.Row]:
+        """Returns a text, or the rows of a table, in the form that `Predictor` takes.
+
+        Args:
+            data: the user's data.
+            fields: see `Predictor`.
+        """
+        data = [data] if isinstance(data, str) else data
+        lists = [name for name, is_list in fields.items() if is_list]
+        return rows.read(data, tuple(fields), "texts", lists)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state to pickle, without opened models.
@@ -220,100 +234,77 @@ class Trained(Model):
         history_: the lines of `metrics.jsonl`, a dict each.
     """
 
-    run_settings: ClassVar[type[TrainingSettings]]
-    # Short names of settings, with the names of their flags.
-    aliases: ClassVar[Mapping[str, str]] = {"batch_size": "train_batch_size"}
-    # Flags that are no settings: the methods set them.
-    reserved: ClassVar[frozenset[str]] = frozenset()
-    # Settings that are no flags, with their defaults.
-    extra_settings: ClassVar[Mapping[str, Any]] = {}
-    # Defaults that differ from those of the script.
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    folder_: Path
+    # The settings of the last call of `fit`.
+    _fitted: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Lists the settings in the signature of `fit`, for `help` and editors."""
         super().__init_subclass__(**arguments)
-        if not hasattr(cls, "run_settings"):
-            return  # a base class
         plain_fit: Any = inspect.unwrap(cls.fit)
 
         @functools.wraps(plain_fit)
         def fit(self, *values, **settings):
             return plain_fit(self, *values, **settings)
 
-        groups = cls._settings_classes()
-        default_of = {f.name: f.default for g in groups for f in flags.fields(g)}
-        default_of |= {**cls.extra_settings, **cls.defaults}
         signature = inspect.signature(plain_fit)
-        parameters = [p for p in signature.parameters.values() if p.name != "settings"]
-        for name in cls.setting_names():
-            default = default_of.get(cls.aliases.get(name, name))
+        *parameters, _ = signature.parameters.values()  # without **settings
+        for name, default in cls.default_settings().items():
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter(name, kind, default=default))
         vars(fit)["__signature__"] = signature.replace(parameters=parameters)
         cls.fit = fit
 
-    @classmethod
-    @abc.abstractmethod
-    def _settings_classes(cls) -> tuple[type, ...]:
-        """Returns the classes of the script's settings."""
-
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Lists the settings that `fit` takes."""
-        groups = cls._settings_classes()
-        names = {field.name for group in groups for field in flags.fields(group)}
-        names |= cls.aliases.keys() | cls.extra_settings.keys()
-        return sorted(names - cls.reserved)
-
-    @property
-    @abc.abstractmethod
-    def folder(self) -> Path:
-        """The folder of the trained model."""
-
     @property
     def history_(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`."""
-        return list(curves.entries(self.folder / "metrics.jsonl"))
+        return list(curves.entries(self.folder_ / curves.NAME))
 
-    def _to_flags(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values of settings under the names of their flags.
-
-        Raises:
-            InputError: a flag is given under two names.
-        """
-        for name, flag in self.aliases.items():
-            if name in values and flag in values:
-                raise InputError(f"{name} and {flag}: give one of them")
-        return {self.aliases.get(name, name): value for name, value in values.items()}
-
-    def _run(self, train: Callable, given: Mapping[str, Any], verbose: bool) -> Any:
-        """Builds the script's settings, and runs `train` with them and a log.
+    def _to_flags(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of all settings under the names of their flags.
 
         Args:
-            train: the function that trains.
+            settings: settings that override those of the constructor and of `fit`.
+
+        Raises:
+            InputError: there is no such setting, or a flag is given under two names.
+        """
+        self._check(settings, self.setting_names())
+        values = {**self._settings, **self._fitted, **settings}
+        for name, flag in ALIASES.items():
+            if name in values and flag in values:
+                raise InputError(f"{name} and {flag}: give one of them")
+        return {ALIASES.get(name, name): value for name, value in values.items()}
+
+    @abc.abstractmethod
+    def _train(self, *arguments: Any) -> dict[str, float]:
+        """Runs the script with its settings and a log; returns the metrics."""
+
+    def _run(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
+        """Builds the script's settings, and trains.
+
+        Args:
             given: values of flags, by name.
             verbose: whether to log progress, not only warnings.
 
         Returns:
-            The result of `train`, the metrics.
+            The metrics.
 
         Raises:
             InputError: several workers should train, or see `_build_settings`.
         """
-        has_workers = given.get("distribution") == "multi_worker"
-        if has_workers or "TF_CONFIG" in os.environ:
+        if given.get("distribution") == "multi_worker" or "TF_CONFIG" in os.environ:
             raise InputError(
                 f"{type(self).__name__}: runs in one process; use the script "
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
-        settings = [_build_settings(group, given) for group in self._settings_classes()]
+        settings = [_build_settings(group, given) for group in self.settings_classes]
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
             log = notebooks.Progress(Path(given["output_dir"]))
         try:
             with _preserve_global_state():
-                metrics = train(*settings, log)
+                metrics = self._train(*settings, log)
         except Stopped as stop:
             # A notebook or a shell goes on after a KeyboardInterrupt.
             if stop.signal is signal.SIGINT:
@@ -321,6 +312,7 @@ class Trained(Model):
             raise
         if isinstance(log, notebooks.Progress):
             log.show()
+        metrics.pop("step", None)
         return metrics
 
 
@@ -332,7 +324,7 @@ class FineTuned(Trained):
     each epoch. All other defaults are those of the script.
     """
 
-    family: ClassVar[type[FineTuningTask]]
+    family: ClassVar[type[base.FineTuningTask]]
     # Task types of the models that it opens; if empty, all types of the family.
     task_types: ClassVar[tuple[str, ...]] = ()
     # The columns of a table; the last one has the labels.
@@ -343,26 +335,17 @@ class FineTuned(Trained):
     lists: ClassVar[tuple[str, ...]] = ()
     # The folders of the models of an ensemble; empty for one model.
     members_: tuple[str, ...] = ()
-    # Settings that `task.json` stores, with their keys in it.
-    saved_settings: ClassVar[Mapping[str, str]] = {}
-    aliases = types.MappingProxyType(
-        {**Trained.aliases, "epochs": "num_train_epochs", "classes": "labels"}
+    # Whether the folder of the run is temporary.
+    _temporary: bool = False
+    reserved: ClassVar[Sequence[str]] = (
+        *("output_dir", "init_checkpoint", "albert_hub_module_handle", "checkpoint"),
+        *("do_train", "do_eval", "do_predict", "ensemble", "ensemble_search"),
+        *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
+        *("task_name", "data_dir", "labels"),
     )
-    reserved = frozenset(
-        [
-            *("output_dir", "init_checkpoint", "albert_hub_module_handle"),
-            *("do_train", "do_eval", "do_predict", "data_dir", "checkpoint"),
-            *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-            *("task_name", "text_columns", "labels", "ensemble", "ensemble_search"),
-        ]
-    )
-    defaults = types.MappingProxyType(
-        {
-            "num_train_epochs": 3.0,
-            "warmup_proportion": 0.1,
-            "eval_every_epochs": 1.0,
-        }
-    )
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **{"num_train_epochs": 3.0, "warmup_proportion": 0.1, "eval_every_epochs": 1.0}
+    }
 
     @classmethod
     def load(cls, folder: str | Path | Sequence[str | Path], **settings: Any) -> Self:
@@ -384,15 +367,9 @@ class FineTuned(Trained):
         else:
             members = metadata.find_members(list(map(str, folder)), "load")
         model = cls.from_pretrained(members[0], **settings)
-        _ = model.folder  # raises an error if the model is not fine-tuned
-        if len(members) > 1:
-            model.members_ = tuple(members)
+        model.folder_ = model.folder
+        model.members_ = tuple(members[1:] and members)
         return model
-
-    @classmethod
-    def _settings_classes(cls) -> tuple[type, ...]:
-        run_classes = (cls.run_settings, ModelSettings, DistributionSettings)
-        return cls.family.settings_class, *run_classes
 
     def fit(
         self,
@@ -421,9 +398,7 @@ class FineTuned(Trained):
         Raises:
             InputError: data, settings and model do not fit together; see the script.
         """
-        self._check(settings)
-        values = {**self._settings, **settings}
-        self._temporary = output_dir is None
+        self._fitted, self._temporary = {}, output_dir is None
         if output_dir is None:
             output_dir = tempfile.mkdtemp(prefix="albert_tf-")
             weakref.finalize(self, shutil.rmtree, output_dir, ignore_errors=True)
@@ -433,11 +408,9 @@ class FineTuned(Trained):
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
-            flag_values = self._build_flags(values, splits, folder)
-            self.metrics_ = self._fine_tune(flag_values, verbose)
-        self.folder_, self.members_ = folder, ()
-        self.metrics_.pop("step", None)
-        self._fitted = settings
+            given = self._build_flags(settings, splits, folder)
+            self.metrics_ = self._run(given, verbose)
+        self.folder_, self.members_, self._fitted = folder, (), settings
         self._predictors.clear()
         return self
 
@@ -454,13 +427,11 @@ class FineTuned(Trained):
         Raises:
             InputError: the model is not fine-tuned, or the data does not fit it.
         """
-        self._check(settings)
-        values = {**self._values, **settings}
         splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            flag_values = self._build_flags(values, splits, Path(folder))
-            flag_values["ensemble"] = self.members_ or None
-            return self._fine_tune(flag_values, verbose=False)
+            given = self._build_flags(settings, splits, Path(folder))
+            given["ensemble"] = self.members_ or None
+            return self._run(given, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -472,10 +443,13 @@ class FineTuned(Trained):
         Raises:
             InputError: the model is not fine-tuned, or see `Predictor`.
         """
-        return list(self.predictor(**options)(self._rows(data)))
+        predictor = self.predictor(**options)
+        data = self._read_file(data) if rows.is_file(data) else data
+        return list(predictor(self._read(data, predictor.fields)))
 
     def predictor(self, **options: Any) -> Predictor | Ensemble:
         """Opens the model for raw texts; for the options see `AnswerSettings`."""
+        self._check(options, [field.name for field in flags.fields(AnswerSettings)])
         return self._load_predictor(self.members_ or self.folder, options)
 
     def save(self, folder: str | Path) -> None:
@@ -491,9 +465,8 @@ class FineTuned(Trained):
         """
         folder = Path(folder)
         # Runs have `task.json`, too.
-        is_saved = (folder / metadata.TASK).exists() and not (
-            (folder / run_file.NAME).exists()
-        )
+        is_run = (folder / run_file.NAME).exists()
+        is_saved = (folder / metadata.TASK).exists() and not is_run
         if any(folder.glob("*.index")) and not is_saved:
             raise InputError(
                 f"{folder}: has a run or other weights; use another folder"
@@ -538,10 +511,8 @@ class FineTuned(Trained):
 
     def _check_no_ensemble(self) -> None:
         if self.members_:
-            raise InputError(
-                f"{type(self).__name__}: an ensemble has no weights of its own; load "
-                f"one of {', '.join(self.members_)}"
-            )
+            folders = ", ".join(self.members_)
+            raise InputError(f"{folders}: an ensemble has no weights of its own")
 
     @property
     def folder(self) -> Path:
@@ -550,10 +521,10 @@ class FineTuned(Trained):
         Raises:
             InputError: the model is not fine-tuned, or is fine-tuned for another task.
         """
-        folder = getattr(self, "folder_", self.model)
-        kind = None if folder is None else ModelFolder(folder).task.get("kind")
+        folder: Any = getattr(self, "folder_", self.model)
+        kind = ModelFolder(folder).task.get("kind")
         task_types = self.task_types or self.family.task_types
-        if folder is None or kind not in task_types:
+        if kind not in task_types:
             what = f"fine-tuned for {kind}" if kind else "not fine-tuned"
             raise InputError(
                 f"{folder}: {what}; {type(self).__name__} expects a model for "
@@ -561,78 +532,48 @@ class FineTuned(Trained):
             )
         return Path(folder)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Whether the estimator can predict; the check downloads nothing."""
-        # A released name is a pretrained model, which `folder` would download.
-        if not hasattr(self, "folder_") and released.is_name(self.model or ""):
-            return False
-        try:
-            return bool(self.folder)
-        except InputError:
-            return False
-
     @property
-    def _values(self) -> dict[str, Any]:
-        """The settings of `task.json`, the constructor and `fit`; the last one wins."""
+    def _stored_flags(self) -> dict[str, Any]:
+        """The values of flags that the model's `task.json` stores."""
         task = ModelFolder(self.folder).task
-        saved = {
-            k: task[key] for k, key in self.saved_settings.items() if task.get(key)
-        }
-        return {**saved, **self._settings, **getattr(self, "_fitted", {})}
+        return {key: task[key] for key in _STORED if task.get(key)}
+
+    def _train(self, *arguments: Any) -> dict[str, float]:
+        return ensembles.run(self.family, *arguments)
 
     def _build_flags(
-        self, values: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
+        self, settings: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
     ) -> dict[str, Any]:
         """Returns the values of the flags of a run, by name.
 
         Args:
-            values: values of settings, by name.
+            settings: settings that override those of the constructor and of `fit`.
             splits: data and labels under "train", "dev" and "test".
             folder: the run's folder; data that is no file is written there.
         """
-        ignored = {*self.extra_settings, *(() if "train" in splits else _TRAINING_ONLY)}
-        result = self._to_flags({k: v for k, v in values.items() if k not in ignored})
-        fields = {field.name: field for field in flags.fields(self.run_settings)}
-        # The user's value of a flag prevents the defaults that exclude that flag.
-        for name, value in self.defaults.items():
-            excluded = fields[name].metadata.get("excludes", ())
-            if not any(result.get(other) is not None for other in excluded):
-                result.setdefault(name, value)
-        if splits.keys() != {"train", "dev"}:
-            result.pop("eval_every_epochs", None)
+        given = self._to_flags(settings)
+        if "train" in splits:
+            start = self.model
+            for field in flags.fields(self.settings_classes[1]):
+                # The user's value of a flag prevents a default that excludes the flag.
+                others = field.metadata.get("excludes", ())
+                is_free = all(given.get(other) is None for other in others)
+                if field.name in self.defaults and is_free:
+                    given.setdefault(field.name, self.defaults[field.name])
+        else:
+            start = self.folder
+            given = self._stored_flags | given
+            for name in _TRAINING_ONLY:
+                given.pop(name, None)
+        if "dev" not in splits:
+            given.pop("eval_every_epochs", None)
         for split, (data, labels) in splits.items():
-            result |= self._prepare_split(
-                split, data, labels, {**self.extra_settings, **values}, folder
-            )
-        if result.get("labels"):
-            result["labels"] = [rows.label_to_text(label) for label in result["labels"]]
-        result |= {flag: split in splits for split, flag in FLAGS.items()}
-        start = self.model if "train" in splits else self.folder
-        result["init_checkpoint"] = None if start is None else str(start)
-        return {**result, "output_dir": str(folder)}
-
-    def _read_examples(self, path: str | Path) -> Any:
-        """Reads the examples of a file to predict, as the script does."""
-        values = self._build_flags(self._values, {"test": (path, None)}, self.folder)
-        task, run = (
-            _build_settings(group, values) for group in self._settings_classes()[:2]
-        )
-        stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
-        _, splits = self.family.read_examples(task, stored, run, lambda line: None)
-        return splits["test"][0].examples
-
-    def _fine_tune(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
-        """Runs the script with the given values of flags; returns the metrics."""
-        try:
-            train = functools.partial(ensembles.run, self.family)
-            return self._run(train, given, verbose)
-        except InputError as mistake:
-            # The message names the file of `_write_rows`; the user only knows the row.
-            folder = re.escape(given["output_dir"])
-            pattern = rf"{folder}.(train|dev)_rows\.jsonl"
-            text = re.sub(rf"{pattern}:(\d+)", r"\1, row \2", str(mistake))
-            mistake.args = (re.sub(pattern, r"\1", text),)
-            raise
+            given |= self._prepare_split(split, data, labels, given, folder)
+        if given.get("labels"):
+            given["labels"] = [rows.label_to_text(label) for label in given["labels"]]
+        given |= {flag: split in splits for split, flag in FLAGS.items()}
+        given["init_checkpoint"] = None if start is None else str(start)
+        return {**given, "output_dir": str(folder)}
 
     def _prepare_split(
         self, split: str, data: Any, labels: Any, values: Mapping, folder: Path
@@ -643,7 +584,7 @@ class FineTuned(Trained):
             split: "train", "dev" or "test".
             data: the user's data.
             labels: the user's labels, or None.
-            values: the user's settings and the defaults of `extra_settings`.
+            values: the values of flags that the user has given, or that are stored.
             folder: the folder for the file.
         """
         if labels is not None or not rows.is_path(data):
@@ -670,24 +611,21 @@ class FineTuned(Trained):
                 f"{path}: the run has other rows than those given now; use the "
                 f"same, or another output_dir"
             )
-        with atomic(str(path)) as file:
-            file.write(content)
+        base.write(path, content)
         return str(path)
 
     def _format_rows(self, table: list[rows.Row], split: str) -> str:
         """Returns rows as the text of a file of the task."""
         return rows.to_json_lines(table, split)
 
-    def _rows(self, data: Any) -> list[dict[str, Any]]:
-        """Returns the rows of a file or table in the form that `Predictor` takes."""
-        if rows.is_file(data):
-            return self._to_rows(self._read_examples(data))
-        return self._read([data] if isinstance(data, str) else data)
+    def _read_file(self, path: str | Path) -> list[Any]:
+        """Reads a file as the script does; returns the values of the model's fields."""
+        given = self._build_flags({}, {"test": (path, None)}, self.folder)
+        task, run, *_ = (_build_settings(c, given) for c in self.settings_classes)
+        stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
+        _, splits = self.family.read_examples(task, stored, run, lambda line: None)
+        return self._to_values(splits["test"][0].examples)
 
     @abc.abstractmethod
-    def _to_rows(self, examples: Any) -> list[dict[str, Any]]:
-        """Returns the examples of a file as rows for `Predictor`."""
-
-    def _read(self, data: Any) -> list[dict[str, Any]]:
-        """Returns the rows of a table without the column of labels."""
-        return rows.read(data, self.columns[:-1], name="the rows", lists=self.lists)
+    def _to_values(self, examples: Any) -> list[Any]:
+        """Returns a tuple for each example, or a text if the model has one field."""

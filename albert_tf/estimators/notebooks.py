@@ -17,11 +17,9 @@ _DRAW_INTERVAL = 10.0
 
 def is_running() -> bool:
     """Whether the process is the kernel of a notebook."""
-    if "IPython" not in sys.modules:
-        return False
-    from IPython import get_ipython
-
-    return hasattr(get_ipython(), "kernel")
+    # Only a process that has imported it can be a kernel.
+    ipython = sys.modules.get("IPython")
+    return hasattr(ipython and ipython.get_ipython(), "kernel")
 
 
 class Progress(io.TextIOBase):
@@ -37,12 +35,11 @@ class Progress(io.TextIOBase):
         self._folder = folder
         self._html = display.HTML
         self._handle = display.display(display.HTML(""), display_id=True)
-        self._partial_line = self._line = ""
+        self._line = ""
         self._last_draw_time = -_DRAW_INTERVAL
 
     def write(self, text: str) -> int:
-        *lines, self._partial_line = (self._partial_line + text).split("\n")
-        for line in lines:
+        for line in filter(None, text.splitlines()):
             if not line.startswith(("step ", "eval at ")):
                 print(line)  # a notebook shows stderr on a red background
                 continue

@@ -6,36 +6,26 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import TransformerMixin
 
-from albert_tf import flags
 from albert_tf.errors import InputError
 from albert_tf.estimators import rows
 from albert_tf.estimators.base import Model
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings import PredictSettings
-from albert_tf.tasks import registry
+from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.weights.settings import ModelFileSettings
 
 
 class Pretrained(Model):
     """A model for a task of `tasks.pretrained`.
 
-    Settings are the options of the task (`AnswerSettings`) and those of the model's
+    Settings are the options of the task, see `AnswerSettings`, and those of the model's
     files (`ModelFileSettings`).
     """
 
+    settings_classes = (AnswerSettings, ModelFileSettings)
+    reserved = ("task", "labels")
     task_type: ClassVar[str]
-
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Lists the settings of the task."""
-        file_names = [field.name for field in flags.fields(ModelFileSettings)]
-        return [*cls._option_names(), *file_names]
-
-    @classmethod
-    def _option_names(cls) -> tuple[str, ...]:
-        options = registry.pipeline(cls.task_type).options
-        return ("max_seq_length", "batch_size", "runtime", *options)
 
     def __call__(self, data: Any) -> list[dict[str, Any]]:
         """Answers rows as `predict.py` does, a dict for each row.
@@ -49,23 +39,18 @@ class Pretrained(Model):
         """
         predictor = self.predictor()
         fields = predictor.fields
-        if rows.is_file(data):
-            config = PredictSettings(model=str(self.model), input_file=str(data))
-            lines = text_rows.read(config, arguments=(), fields=fields, log=sys.stderr)
-            inputs = [text_rows.check(*line, fields) for line in lines]
-        else:
-            data = [data] if isinstance(data, str) else data
-            inputs = rows.read(data, tuple(fields), name="texts")
-        return list(predictor(inputs))
+        if not rows.is_file(data):
+            return list(predictor(self._read(data, fields)))
+        config = PredictSettings(model=str(self.model), input_file=str(data))
+        located = text_rows.read(config, arguments=(), fields=fields, log=sys.stderr)
+        return list(predictor.answer_located(located))
 
     def predictor(self) -> Predictor:
         """Opens the model for raw texts."""
         if self.model is None:
-            raise InputError(
-                f"{type(self).__name__}: no model; pass a folder or a name"
-            )
-        given = {k: v for k, v in self._settings.items() if k in self._option_names()}
-        return self._load_predictor(self.model, {"task": self.task_type, **given})
+            raise InputError(f"{type(self).__name__}: no model; pass a path or name")
+        options = {**self._settings, "task": self.task_type}
+        return self._load_predictor(self.model, options)
 
 
 class FillMask(Pretrained):

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from albert_tf import errors
 from albert_tf.errors import InputError
-from albert_tf.estimators import rows
 from albert_tf.estimators.base import Trained
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
@@ -43,17 +41,11 @@ class Pretrainer(Trained):
         **settings: values of the settings that `setting_names` lists.
     """
 
-    run_settings = TrainingSettings
-    reserved = frozenset(
-        [
-            *("albert_config_file", "input_file", "eval_input_file"),
-            *("output_dir", "do_train", "do_eval"),
-        ]
+    settings_classes = (PretrainingSettings, TrainingSettings, DistributionSettings)
+    reserved = (
+        *("albert_config_file", "input_file", "eval_input_file", "output_dir"),
+        *("do_train", "do_eval"),
     )
-
-    @classmethod
-    def _settings_classes(cls):
-        return PretrainingSettings, cls.run_settings, DistributionSettings
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
@@ -98,7 +90,6 @@ class Pretrainer(Trained):
             given |= {"do_eval": True, "eval_input_file": validation}
         self.metrics_ = self._pretrain(settings, given, verbose)
         self.folder_ = Path(output_dir)
-        self.metrics_.pop("step", None)
         return self
 
     def evaluate(self, records: Paths, **settings: Any) -> dict[str, float]:
@@ -111,33 +102,24 @@ class Pretrainer(Trained):
         Raises:
             InputError: there are no weights yet, or records and model do not fit.
         """
+        start = getattr(self, "folder_", self._settings.get("init_checkpoint"))
+        if start is None:
+            raise InputError(f"{type(self).__name__}: not trained; call fit() first")
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             given = {"do_train": False, "do_eval": True, "output_dir": folder}
-            given |= {"input_file": records, "init_checkpoint": self.folder}
+            given |= {"input_file": records, "init_checkpoint": start}
             return self._pretrain(settings, given, verbose=False)
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run, or the weights to start from.
-
-        Raises:
-            InputError: there is neither a run nor an `init_checkpoint`.
-        """
-        folder = getattr(self, "folder_", self._settings.get("init_checkpoint"))
-        if folder is None:
-            raise InputError(f"{type(self).__name__}: not trained; call fit() first")
-        return Path(folder)
 
     def _pretrain(
         self, settings: Mapping[str, Any], given: Mapping[str, Any], verbose: bool
     ) -> dict[str, float]:
         """Runs the script with the user's settings; the flags `given` override them."""
-        self._check(settings)
-        if not rows.is_path(self.model):
+        if self.model is None:
             raise InputError(
-                f"{type(self).__name__}: model={errors.quote(self.model)}: must be the "
-                f"name of a size, or the path of an albert_config.json"
+                f"{type(self).__name__}: no model; pass the name of a size"
             )
-        values = self._to_flags({**self._settings, **settings})
-        flags = {"albert_config_file": self.model, **values, **given}
-        return self._run(pretrain.run, flags, verbose)
+        values = self._to_flags(settings)
+        return self._run({"albert_config_file": self.model, **values, **given}, verbose)
+
+    def _train(self, *arguments):
+        return pretrain.run(*arguments)

@@ -1,14 +1,13 @@
 """Estimators for questions: answers from a passage, and multiple choice."""
 
-import types
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from albert_tf.estimators.base import FineTuned
+from albert_tf.estimators.base import COMMON_SETTINGS, FineTuned
 from albert_tf.tasks.race.task import MultipleChoice as MultipleChoiceTask
-from albert_tf.tasks.settings.race import RaceRunSettings
-from albert_tf.tasks.settings.squad import SquadRunSettings
+from albert_tf.tasks.settings.race import RaceRunSettings, RaceSettings
+from albert_tf.tasks.settings.squad import SquadRunSettings, SquadSettings
 from albert_tf.tasks.squad import reading
 from albert_tf.tasks.squad.task import QuestionAnswering
 
@@ -23,12 +22,10 @@ class QuestionAnswerer(FineTuned):
     """
 
     family = QuestionAnswering
-    run_settings = SquadRunSettings
+    settings_classes = (SquadSettings, SquadRunSettings, *COMMON_SETTINGS)
     columns = ("question", "context", "answers")
     lists = ("answers",)
-    files = types.MappingProxyType(
-        {"train": "train_file", "dev": "predict_file", "test": "predict_file"}
-    )
+    files: ClassVar = {**FineTuned.files, "dev": "predict_file"}
 
     def predict(self, questions: Any, **options: Any) -> list[str]:
         """Returns the answer to each question; "" if it has none.
@@ -43,9 +40,9 @@ class QuestionAnswerer(FineTuned):
         """
         return [answer["answer"] for answer in self(questions, **options)]
 
-    def _to_rows(self, examples):
+    def _to_values(self, examples):
         return [
-            {"question": question.text, "context": paragraph.context}
+            (question.text, paragraph.context)
             for paragraph in examples.paragraphs
             for question in paragraph.questions
         ]
@@ -66,7 +63,7 @@ class MultipleChoice(FineTuned):
     """
 
     family = MultipleChoiceTask
-    run_settings = RaceRunSettings
+    settings_classes = (RaceSettings, RaceRunSettings, *COMMON_SETTINGS)
     columns = ("article", "question", "options", "answer")
     lists = ("options",)
 
@@ -83,8 +80,5 @@ class MultipleChoice(FineTuned):
         """
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
-    def _to_rows(self, examples):
-        return [
-            {"article": q.article, "question": q.text, "options": [*q.options]}
-            for q in examples
-        ]
+    def _to_values(self, examples):
+        return [(q.article, q.text, [*q.options]) for q in examples]

@@ -7,20 +7,22 @@ it is a list of texts or of pairs of texts, and a list of labels.
 
 import itertools
 import json
-import types
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from albert_tf.errors import InputError
 from albert_tf.estimators import rows
-from albert_tf.estimators.base import FineTuned
+from albert_tf.estimators.base import COMMON_SETTINGS, FineTuned
 from albert_tf.tasks.classification import Classification
-from albert_tf.tasks.settings.classification import ClassifierRunSettings
+from albert_tf.tasks.settings.classification import (
+    ClassificationSettings,
+    ClassifierRunSettings,
+)
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging.task import Tagging
 from albert_tf.weights.folder import ModelFolder
 
@@ -31,72 +33,50 @@ class _Texts(FineTuned):
     """Base of `TextClassifier` and `TextRegressor`."""
 
     family = Classification
-    run_settings = ClassifierRunSettings
-    files = types.MappingProxyType(
-        {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-    )
-    saved_settings = types.MappingProxyType(
-        {
-            "kind": "kind",
-            "text": "text_columns",
-            "label": "label_column",
-            "classes": "labels",
-        }
-    )
-    reserved = FineTuned.reserved | {"label_column"}
-    extra_settings = types.MappingProxyType({"text": "text", "label": "label"})
+    settings_classes = (ClassificationSettings, ClassifierRunSettings, *COMMON_SETTINGS)
+    files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 
-    def _prepare_split(self, split, data, labels, values: Mapping, folder: Path):
-        # The names of the columns with the text or pair, and with the label.
-        text, label = _columns(values["text"]), str(values["label"])
-        flags = {
-            "task_name": "custom",
-            "kind": values.get("kind", self.task_types[0]),
-            "label_column": label,
-        }
-        is_multi_label = flags["kind"] == "multi_label"
-        alternatives = [(*_PAIR, label)] if text == ("text",) else []
-        lists = (label,) if is_multi_label else ()
+    def _prepare_split(self, split, data, labels, values, folder):
+        kind = values.get("kind", self.task_types[0])
+        if kind not in self.task_types:
+            raise InputError(
+                f"{type(self).__name__}: kind={kind!r}; expected "
+                f"{' or '.join(self.task_types)}"
+            )
+        text, label = _text_columns(values), str(values.get("label_column", "label"))
+        flags = {"task_name": "custom", "kind": kind, "label_column": label}
+        is_multi_label = kind == "multi_label"
         if labels is not None or not rows.is_path(data):
+            alternatives = [(*_PAIR, label)] if text == ("text",) else []
+            lists = (label,) if is_multi_label else ()
             table = rows.read(data, (*text, label), split, lists, alternatives, labels)
             # The text columns that were found; the last column is the label.
             text = tuple(table[0])[:-1]
             label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
-            # The columns of a DataFrame of labels are the classes.
-            classes = [*getattr(labels, "columns", values.get("classes") or ())]
-            if is_multi_label and _is_multi_hot(label_lists):
-                label_lists = _decode_multi_hot(label_lists, classes, split)
-                flags["labels"] = classes
-            if split == "train" and self.task_types[0] != "regression":
-                flags["labels_are_json"] = _are_json(label_lists, split)
             if is_multi_label:
-                pairs = zip(table, label_lists, strict=True)
-                table = [{**row, label: labels} for row, labels in pairs]
+                # The columns of a DataFrame of labels are the classes.
+                classes = [*getattr(labels, "columns", values.get("labels") or ())]
+                if _is_multi_hot(label_lists):
+                    label_lists = _decode_multi_hot(label_lists, classes, split)
+                    flags["labels"] = classes
+                for row, names in zip(table, label_lists, strict=True):
+                    row[label] = names
+            if split == "train" and kind != "regression":
+                flags["labels_are_json"] = _are_json(label_lists, split)
             data = self._write_rows(table, split, folder)
         return {**flags, self.files[split]: str(data), "text_columns": text}
 
-    def _check(self, settings):
-        super()._check(settings)
-        if settings.get("kind", self.task_types[0]) not in self.task_types:
-            raise InputError(
-                f"{type(self).__name__}: kind={settings['kind']!r}; expected "
-                f"{' or '.join(self.task_types)}"
-            )
+    def _to_values(self, examples):
+        return [
+            e.text_a if e.text_b is None else (e.text_a, e.text_b) for e in examples
+        ]
 
-    def _to_rows(self, examples):
-        fields = self.predictor().fields
-        pairs = ((example.text_a, example.text_b) for example in examples)
-        # A model for texts has only one field.
-        return [dict(zip(fields, pair, strict=False)) for pair in pairs]
-
-    def _read(self, data):
-        fields = self.predictor().fields
-        # An optional field, such as the second text of a pair, has the kind None.
-        needed = tuple(name for name, kind in fields.items() if kind is not None)
-        text = _columns({**self.extra_settings, **self._values}["text"])
-        counts = (len(needed), len(fields))
-        choices = [c for c in (text, needed, tuple(fields)) if len(c) in counts]
-        table = rows.read(data, choices[0], name="texts", alternatives=choices[1:])
+    def _read(self, data, fields):
+        # Columns as in the training, or with the names of the model's fields.
+        text = _text_columns(self._stored_flags | self._to_flags({}))
+        columns = [each for each in (text, tuple(fields)) if len(each) <= len(fields)]
+        data = [data] if isinstance(data, str) else data
+        table = rows.read(data, columns[0], "texts", alternatives=columns[1:])
         return [dict(zip(fields, row.values(), strict=False)) for row in table]
 
 
@@ -187,12 +167,8 @@ class TokenClassifier(FineTuned):
     """
 
     family = Tagging
-    run_settings = FineTuningSettings
-    columns = ("tokens", "tags")
-    lists = ("tokens", "tags")
-    saved_settings = types.MappingProxyType(
-        {name: name for name in ("token_column", "label_column")}
-    )
+    settings_classes = (TaggingSettings, FineTuningSettings, *COMMON_SETTINGS)
+    columns = lists = ("tokens", "tags")
 
     def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
         """Returns the spans of each text.
@@ -217,18 +193,14 @@ class TokenClassifier(FineTuned):
         columns = [name or own for name, own in zip(names, self.columns, strict=True)]
         return columns, columns
 
-    def _to_rows(self, examples):
-        return [{"text": " ".join(sentence.words)} for sentence in examples]
-
-    def _read(self, data):
-        return rows.read(data, ("text",), "texts")
+    def _to_values(self, examples):
+        return [" ".join(sentence.words) for sentence in examples]
 
 
-def _columns(text: Any) -> tuple[str, ...]:
-    columns = [text] if isinstance(text, (str, int)) else [*text]
-    if len(columns) not in (1, 2):
-        raise InputError(f"text={text!r}: must be the name of a column, or of two")
-    return tuple(map(str, columns))
+def _text_columns(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the columns of the text or pair, from the values of flags."""
+    names = values.get("text_columns", "text")
+    return tuple(map(str, [names] if isinstance(names, (str, int)) else names))
 
 
 def _are_json(label_lists: Sequence[Sequence[Any]], split: str) -> bool:

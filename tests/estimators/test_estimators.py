@@ -12,7 +12,9 @@ import pandas
 import pytest
 from helpers import refusal
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
+from sklearn.utils.validation import check_is_fitted
 
 import albert_tf
 from albert_tf import AlbertPretrainer, weights
@@ -20,8 +22,6 @@ from albert_tf.serve import predict
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
-from albert_tf.weights import released
-from albert_tf.weights.folder import ModelFolder
 
 GOOD, BAD = ["file", "list"], ["object", "name"]
 TEXTS = [f"the {word} {n}" for n in range(6) for word in (*GOOD, *BAD)]
@@ -68,7 +68,10 @@ def test_it_learns_and_answers_with_the_labels_it_was_given(model):
 
 def test_an_evaluation_gives_the_metrics_of_the_run(model, snapshot):
     before = snapshot(model.folder_)
-    metrics = model.evaluate(TEXTS, STARS)
+    training = {"export_dir": "x", "threshold_to_export": 0.25, "num_runs": 2}
+    again = albert_tf.TextClassifier.load(model.folder_, early_stopping=1, **training)
+    assert again.evaluate(TEXTS, STARS) == model.evaluate(TEXTS, STARS)
+    metrics = again.evaluate(TEXTS, STARS)
     assert metrics["eval_accuracy"] == model.metrics_["eval_accuracy"] == 1.0
     assert metrics["eval_loss"] == pytest.approx(model.metrics_["eval_loss"], abs=1e-6)
     assert snapshot(model.folder_) == before
@@ -129,25 +132,14 @@ def test_what_is_saved_answers_alike(model, tmp_path):
     assert list(predict.load(tmp_path / "saved")(TEXTS[:1])) == model(TEXTS[:1])
 
 
-@pytest.mark.parametrize("format", ["hf", "keras"])
-def test_other_formats_hold_the_same_weights(model, tmp_path, format):
-    path = model.export(tmp_path / "out", format)
-    if format == "keras":
-        copy = keras.models.load_model(path)
-    else:
-        assert json.loads((path / "config.json").read_text())["id2label"]["1"] == "5"
-        copy = albert_tf.AlbertClassifier(ModelFolder(path).config, 2)
-        weights.load(copy, path)
-    for ours, theirs in zip(model.predictor().model.weights, copy.weights, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-
-
 def test_exports_answer_texts_or_take_ids(model, tmp_path):
     assert model.export(tmp_path / "served") == tmp_path / "served"
     assert (tmp_path / "served/saved_model.pb").is_file()
     assert model.export(tmp_path / "ids.tflite", "litert").is_file()
-    exported = predict.load(model.export(tmp_path / "onnx", "onnx"))
-    assert [answer["label"] for answer in exported(TEXTS)] == [*map(str, STARS)]
+    assert model.export(tmp_path, "keras") == tmp_path / "albert_model.keras"
+    for format in ("hf", "onnx"):  # `convert` compares the outputs
+        exported = predict.load(model.export(tmp_path / format, format))
+        assert [answer["label"] for answer in exported(TEXTS)] == [*map(str, STARS)]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +149,6 @@ def test_exports_answer_texts_or_take_ids(model, tmp_path):
         ([False, True], [False, True]),
         ([10.0, 2.5, -0.5], [-0.5, 2.5, 10.0]),
         (["10", "yes", "2"], ["2", "10", "yes"]),
-        (np.array([[3], [1]]), [1, 3]),
     ],
 )
 def test_labels_keep_their_types_and_their_order(
@@ -175,7 +166,7 @@ def test_labels_keep_their_types_and_their_order(
         assert each.classes_.tolist() == classes
         assert list(map(type, each.classes_.tolist())) == list(map(type, classes))
         answers = each.predict(texts)
-        accuracy = (answers == given.reshape(-1)).mean()
+        accuracy = (answers == given).mean()
         assert accuracy == pytest.approx(model.metrics_["eval_accuracy"])
         if len(classes) == 2:  # threshold is for the second of them, everywhere
             assert set(each.predict(texts, threshold=0.0)) == {classes[1]}
@@ -217,16 +208,8 @@ def test_another_model_has_to_be_fitted(model, base):
     np.testing.assert_array_equal(other.predict(TEXTS), STARS)
     copy = pickle.loads(pickle.dumps(model))
     copy.set_params(model=base)
-    assert not copy.__sklearn_is_fitted__()
     assert not hasattr(copy, "metrics_")
     assert "not fine-tuned" in refusal(copy.predict, TEXTS)
-
-
-def test_settings_of_an_export_do_not_disturb_an_evaluation(model):
-    folder = model.folder_
-    settings = {"export_dir": "served", "threshold_to_export": 0.25, "num_runs": 2}
-    other = albert_tf.TextClassifier.load(folder, early_stopping=1, **settings)
-    assert other.evaluate(TABLE) == model.evaluate(TABLE)
 
 
 def test_a_text_that_is_no_file_is_a_text(model, tmp_path, monkeypatch):
@@ -240,25 +223,33 @@ def test_a_text_that_is_no_file_is_a_text(model, tmp_path, monkeypatch):
     assert "none.csv" in refusal(model.predict, tmp_path / "none.csv")
 
 
-def test_editors_see_the_settings_of_fit():
-    for kind in (albert_tf.TextClassifier, albert_tf.QuestionAnswerer):
-        shown = inspect.signature(kind.fit).parameters
-        assert set(kind.setting_names()) < set(shown)
-        assert shown["epochs"].default == 3.0 and shown["batch_size"].default == 32
-    assert "doc_stride" in shown
+@pytest.mark.parametrize(
+    ("kind", "defaults"),
+    [
+        (albert_tf.TextClassifier, {"epochs": 3.0, "text": ("text",)}),
+        (albert_tf.QuestionAnswerer, {"batch_size": 32, "doc_stride": None}),
+        (albert_tf.Pretrainer, {"num_train_steps": 125_000, "dynamic_masking": False}),
+    ],
+)
+def test_editors_see_the_settings_of_fit(kind, defaults):
+    shown = inspect.signature(kind.fit).parameters
+    assert set(kind.setting_names()) < set(shown)
+    assert {name: shown[name].default for name in defaults} == defaults
+    assert not {"input_file", "train_file", "settings"} & set(shown)
 
 
-def test_scikit_learn_clones_and_validates_it(base, monkeypatch):
-    model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 14.0})
-    assert clone(model).get_params() == model.get_params()
+def test_scikit_learn_clones_and_validates_it(base, model, eagerly):
+    new = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 0.5})
+    assert clone(new).get_params() == new.get_params()
     random.seed(5)
     numbers, policy = random.getstate(), keras.config.dtype_policy()
-    scores = cross_val_score(model, TEXTS, STARS, cv=2, params={"verbose": False})
-    np.testing.assert_array_equal(scores, [1, 1])
+    scores = cross_val_score(new, TEXTS, STARS, cv=2, params={"verbose": False})
+    assert scores.shape == (2,) and scores.min() >= 0 and scores.max() <= 1
     assert random.getstate() == numbers
     assert keras.config.dtype_policy() == policy
-    monkeypatch.setattr(released, "resolve", None)  # nothing is downloaded
-    assert not albert_tf.TextClassifier("albert_base_v2").__sklearn_is_fitted__()
+    check_is_fitted(albert_tf.TextClassifier.load(model.folder_))
+    with pytest.raises(NotFittedError):
+        check_is_fitted(new)
 
 
 def test_a_copy_of_a_temporary_run_is_refused(model, base):
@@ -379,11 +370,13 @@ REFUSED = [
     ({}, ("t.csv", [1]), 'train: "t.csv"; expected a table: a DataFrame'),
     ({}, ([None, "a"], [1, 2]), "train, row 1: 'text' is missing (None or NaN)"),
     ({}, (["a", "b"], [1, {"c": 2}]),
-     """train, row 2: {"c": 2} under 'label'; expec"""),
+     """/train_rows.jsonl:2: {"c": 2} under 'label'; expec"""),
     ({}, (["a", "b"], [1, None]), "train, row 2: 'label' is missing"),
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
-    ({}, (TEXTS, ["a"] * 24), "train: 1 different labels"),
-    ({}, (TEXTS[:3], HOT), "train, row 1: a list ['1', '1', '0']; expected one text"),
+    ({}, (TEXTS, ["a"] * 24), "/train_rows.jsonl: 1 different labels"),
+    ({}, (TEXTS[:3], HOT), "/train_rows.jsonl:1: a list ['1', '1', '0']; expected one"),
+    ({"kind": "regression"}, DATA,
+     "TextClassifier: kind='regression'; expected classification or multi_label"),
     (SEVERAL, (TEXTS[:3], HOT),
      "train: each row has 3 labels, all of them 0 or 1; expected lists of"),
 ]  # fmt: skip
@@ -399,26 +392,21 @@ def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
     [
         ("TextClassifier", {"epoch": 3},
          "TextClassifier: no setting 'epoch'; expected epochs"),
-        ("TextClassifier", {"kind": "regression"},
-         "TextClassifier: kind='regression'; expected classification or multi_label"),
         ("TextClassifier", {},
          "not fine-tuned; TextClassifier expects a model for classification or "
          "multi_label, or fit() first"),
-        ("FillMask", {}, "texts: null; expected a table"),
-        ("FillMask", {"model": None},
-         "FillMask: no model; pass a folder or a name"),
+        ("FillMask", {"model": None}, "FillMask: no model; pass a path or name"),
+        ("FillMask", {"layer": 1}, "--layer=1: fill_mask only takes --max_seq_length"),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused(base, kind, settings, message):
     def call():
-        getattr(albert_tf, kind)(**{"model": base, **settings}).predict(None)
+        getattr(albert_tf, kind)(**{"model": base, **settings}).predict(["a"])
 
     assert message in refusal(call)
 
 
 def test_answers_of_another_form_are_refused(base):
     fit = albert_tf.QuestionAnswerer(base).fit
-    assert refusal(fit, [{**ASKED, "answers": "c"}]) == (
-        'train, row 1: answers is "c"; expected dicts of text and answer_start, or one '
-        "with lists of them"
-    )
+    message = refusal(fit, [{**ASKED, "answers": "c"}])
+    assert message.startswith('train, row 1: answers is "c"; expected dicts of text')

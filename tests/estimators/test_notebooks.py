@@ -34,9 +34,8 @@ def test_progress_is_shown_in_place_and_other_lines_are_printed(
     handle = types.SimpleNamespace(update=lambda html: shown.append(html.data))
     monkeypatch.setattr(display, "display", lambda *a, **k: handle)
     progress = notebooks.Progress(tmp_path)
-    progress.write("step 1/2")
+    print("step 1/2", file=progress)  # before the file is there
     assert not shown
-    progress.write("\n")  # before the file is there
     entry = {"kind": "train", "step": 1, "loss": 2.0}
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1/metrics.jsonl").write_text(json.dumps(entry) + "\n")

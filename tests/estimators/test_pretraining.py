@@ -1,6 +1,5 @@
 """Pretraining from Python: what the script does, with its settings."""
 
-import inspect
 import json
 
 import numpy as np
@@ -68,9 +67,8 @@ def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot, capsys
     ours, theirs = snapshot(trained.folder_), snapshot(folder)
     names = {path.name for path in theirs if path.name.startswith("model.ckpt-")}
     assert {"model.ckpt-4.index", "model.ckpt-best.index"} < names
-    theirs = {path.name: content for path, content in theirs.items()}
-    ours = {path.name: content for path, content in ours.items()}
-    assert {name: ours[name] for name in names} == {n: theirs[n] for n in names}
+    for name in names:
+        assert ours[trained.folder_ / name] == theirs[folder / name]
 
 
 def test_its_metrics_are_those_of_the_best_checkpoint(trained, files):
@@ -95,14 +93,6 @@ def test_its_folder_is_a_model_of_the_other_classes(trained, files, tmp_path):
     assert np.isfinite(loss) and loss < fresh
 
 
-def test_editors_see_its_settings():
-    shown = inspect.signature(Pretrainer.fit).parameters
-    assert set(Pretrainer.setting_names()) < set(shown)
-    assert shown["num_train_steps"].default == 125_000
-    assert shown["dynamic_masking"].default is False
-    assert "input_file" not in shown
-
-
 def test_mistakes_are_refused(files, tmp_path):
     model = Pretrainer(files["size"])
     run = {"output_dir": tmp_path / "run", "verbose": False}
@@ -118,6 +108,5 @@ def test_mistakes_are_refused(files, tmp_path):
         "Pretrainer: not trained; call fit() first"
     )
     assert refusal(Pretrainer().fit, files["records"], **run) == (
-        "Pretrainer: model=null: must be the name of a size, or the path of an "
-        "albert_config.json"
+        "Pretrainer: no model; pass the name of a size"
     )

@@ -1,7 +1,5 @@
 import runpy
 import subprocess
-import sys
-import types
 
 import pytest
 from helpers import ROOT
@@ -23,21 +21,6 @@ def test_steps_follow_from_minutes_less_those_of_the_other_stages(demo):
         message = f"^DEMO_MINUTES={minutes}: expected a number of minutes$"
         with pytest.raises(SystemExit, match=message):
             demo["steps_for"](minutes)
-
-
-def test_each_call_trains_for_as_many_steps_again(demo, monkeypatch, capsys):
-    asked, names = [], demo["main"].__globals__
-    report = types.SimpleNamespace(show=lambda *arguments: None)
-    monkeypatch.setitem(sys.modules, "demo_report", report)
-    monkeypatch.setitem(names, "prepare", lambda: None)
-    monkeypatch.setitem(names, "train", asked.append)
-    monkeypatch.setattr(names["shutil"], "copy", lambda *paths: None)
-    monkeypatch.setenv("DEMO_MINUTES", "2")
-    steps = [call * demo["steps_for"]("2") for call in (1, 2, 3)]
-    for number in steps:
-        demo["main"]()
-        assert f"{number:,} steps" in capsys.readouterr().out
-    assert asked == steps
 
 
 def test_a_stage_whose_result_is_there_is_passed_over(demo, tmp_path, capsys):

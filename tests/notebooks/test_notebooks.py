@@ -119,55 +119,40 @@ def test_a_notebook_runs_and_its_figures_hold(path, checkout):
     assert not list((checkout / "notebooks").iterdir())
 
 
-def test_all_badges_open_the_same_repository():
-    found = {path.name: BADGE.findall(path.read_text()) for path in NOTEBOOKS}
-    assert len(found) == 4
-    owners = set()
-    for name, badges in found.items():
-        ((repository, target),) = badges
-        assert target == name
-        owners.add(repository)
-    (owner,) = owners
+def test_badges_and_first_cells_name_the_same_repository():
+    owners, first_cells = set(), set()
     for path in NOTEBOOKS:
-        first = code_of(read(path))[0].source
-        assert f'REPOSITORY = "https://github.com/{owner}"' in first
+        [(owner, name)] = BADGE.findall(path.read_text())
+        assert name == path.name
+        owners.add(owner)
+        first_cells.add(code_of(read(path))[0].source)
+    [owner], [first] = owners, first_cells
+    assert f'REPOSITORY = "https://github.com/{owner}"' in first
 
 
-@pytest.fixture
-def first_cell(monkeypatch):
-    """Runs the first cell, whose commands are noted and not called."""
-    (source,) = {code_of(read(path))[0].source for path in NOTEBOOKS}
-    python = re.sub(r"^( +)!(.*)$", r"\1call('\2')", source, flags=re.MULTILINE)
-    for name in ("PATH", "PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(folder, call):
-        monkeypatch.chdir(folder)
-        exec(python, {"call": call})
-
-    return run
-
-
-def test_elsewhere_the_first_cell_clones_and_installs(tmp_path, checkout, first_cell):
+def test_elsewhere_the_first_cell_clones_and_installs(tmp_path, monkeypatch):
+    source = code_of(read(NOTEBOOKS[0]))[0].source
     calls = []
 
     def call(command):
         calls.append(command)
         if command.startswith("git clone"):
-            checkout.rename(tmp_path / "elsewhere" / "albert_tf")
-            requirements = tmp_path / "elsewhere" / "albert_tf" / "requirements.txt"
-            requirements.unlink()
+            for folder in ("albert_tf", "notebooks"):
+                (tmp_path / "albert_tf" / folder).mkdir(parents=True)
+            requirements = tmp_path / "albert_tf/requirements.txt"
             requirements.write_text("# A comment.\nno-such-package>=1\n")
 
-    (tmp_path / "elsewhere").mkdir()
-    first_cell(tmp_path / "elsewhere", call)
+    for name in ("PATH", "PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    exec(re.sub(r"^( +)!(.*)$", r"\1call('\2')", source, flags=re.M), {"call": call})
     pip = "{sys.executable} -m pip install --quiet"
     assert calls == [
         "git clone --quiet --depth=1 {REPOSITORY}",
         f"{pip} -c constraints.txt -r requirements.txt",
     ]
-    assert Path.cwd().samefile(tmp_path / "elsewhere" / "albert_tf")
+    assert Path.cwd() == tmp_path / "albert_tf"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
