@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from albert_tf import flags
 from albert_tf.corpus import documents, files
-from albert_tf.data.files import atomic
+from albert_tf.data.files import write
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import add_cleaning, clean_text
 
@@ -120,10 +120,8 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
         f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n"
         for id in range(settings.vocab_size)
     )
-    with atomic(f"{prefix}.vocab") as file:
-        file.write(vocabulary.encode())
-    with atomic(f"{prefix}.model") as file:
-        file.write(model)
+    write(f"{prefix}.vocab", vocabulary)
+    write(f"{prefix}.model", model)
 
 
 def read_lines(

@@ -27,7 +27,6 @@ from sklearn.base import BaseEstimator
 
 from albert_tf import errors, flags, weights
 from albert_tf.data import files
-from albert_tf.data.files import atomic
 from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
@@ -670,8 +669,7 @@ class FineTuned(Trained):
                 f"{path}: the run has other rows than those given now; use the "
                 f"same, or another output_dir"
             )
-        with atomic(str(path)) as file:
-            file.write(content)
+        files.write(path, content)
         return str(path)
 
     def _format_rows(self, table: list[rows.Row], split: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import errors
-from albert_tf.data import cache, cores
+from albert_tf.data import cache, cores, files
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
@@ -185,11 +185,11 @@ class Classification(base.FineTuningTask):
             f"{name}\n{label_report(*pair, self.text_task.labels)}"
             for name, pair in self.predicted.items()
         )
-        base.write(folder / "label_scores.txt", "\n".join(tables))
+        files.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
             with errors.log_failure("confusion matrix"):
                 picture = confusion.draw(self.confusions)
-                base.write(folder / "confusion_matrix.png", picture)
+                files.write(folder / "confusion_matrix.png", picture)
 
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Also writes the scores of each label; runs that train have written them."""
