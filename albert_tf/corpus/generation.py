@@ -68,8 +68,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
             _make_files(config, identity, plan, work, log, run)
     files.remove_folder(work)
     # Records may be moved to other machines, and training on them needs the vocabulary.
-    vocabulary = config.spm_model_file or config.vocab_file
-    manifest.copy_vocabulary(description_path, str(vocabulary))
+    manifest.copy_vocabulary(description_path, tokenizer.path)
     return description_path
 
 
