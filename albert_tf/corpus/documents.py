@@ -173,10 +173,8 @@ def _decode(
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     end = math.inf if part.end is None else part.end
     offset, number = part.begin, 0
-    with (
-        files.open_binary(part.file) as raw,
-        wrap_read(part.file, "text, plain or a whole gzip file"),
-    ):
+    expected = "text, plain or a whole gzip file"
+    with files.open_binary(part.file) as raw, wrap_read(part.file, expected):
         head = raw.read(2)
         raw.seek(offset)
         file: Any = raw

@@ -128,10 +128,8 @@ def _make_files(
     _run_jobs("files", shards.merge, jobs, work, log, run)
     # The description of the training files comes last: it makes the run complete.
     for subset in subsets[::-1]:
-        record_counts = [
-            sum(block.records for _, block in blocks[subset, n])
-            for n in range(len(config.record_files(subset)))
-        ]
+        merged = [job_blocks for *_, name, _, job_blocks in jobs if name == subset]
+        record_counts = [sum(block.records for _, block in each) for each in merged]
         description = manifest.describe(identity, config, subset, counts, record_counts)
         files.write_json(config.description_path(subset), description)
         log.write(manifest.summary(description))

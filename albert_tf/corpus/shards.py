@@ -213,13 +213,10 @@ class Shard:
         # An estimate of the number of pairs of one duplicate.
         pair_count = text.bounds[-1] // config.max_num_tokens + len(text.documents)
         per_round = max(1, ROUND_TOKENS // (pair_count * config.max_seq_length))
+        shared = text, config, self._starts, rng, self.counts
         for done in range(0, duplicates, per_round):
-            drawn = np.concatenate(
-                [
-                    pairs.pair(text, config, self._starts, rng, self.counts)
-                    for _ in range(min(per_round, duplicates - done))
-                ]
-            )
+            count = min(per_round, duplicates - done)
+            drawn = np.concatenate([pairs.pair(*shared) for _ in range(count)])
             yield drawn[rng.permutation(len(drawn))]
 
     def divide(self, made: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
@@ -256,9 +253,8 @@ class Shard:
         config, tokenizer = self._config, self._tokenizer
         B, T = len(drawn), config.max_seq_length
         ids = np.full((B, T), tokenizer.pad_id, np.int32)
-        for row, (a_begin, a_end, b_begin, b_end, _) in zip(
-            ids, drawn.tolist(), strict=True
-        ):
+        rows_and_pairs = zip(ids, drawn.tolist(), strict=True)
+        for row, (a_begin, a_end, b_begin, b_end, _) in rows_and_pairs:
             b_column = a_end - a_begin + 2
             row[1 : b_column - 1] = tokens[a_begin:a_end]
             row[b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]

@@ -112,9 +112,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     """
     prefix = Path(settings.model_prefix)
     files.check_outputs([f"{prefix}.vocab", f"{prefix}.model"], inputs=())
-    model = add_cleaning(
-        _train_model(lines, settings), settings.do_lower_case, settings.keep_accents
-    )
+    model = _train_model(lines, settings)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     vocabulary = "".join(
         f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n"
@@ -141,6 +139,7 @@ def read_lines(
 def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
     model = io.BytesIO()
     count = 0
+    cleaning = settings.do_lower_case, settings.keep_accents
     failure: Exception | None = None
 
     def clean_lines() -> Iterator[str]:
@@ -148,11 +147,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
         nonlocal count, failure
         try:
             for line in tqdm(lines, "reading", unit=" lines", disable=None):
-                text = clean_text(
-                    line.translate(_RESERVED),
-                    settings.do_lower_case,
-                    settings.keep_accents,
-                )
+                text = clean_text(line.translate(_RESERVED), *cleaning)
                 if text.strip():
                     count += 1
                     yield from _PARTS.findall(text)
@@ -184,7 +179,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
         raise failure or _explain(str(error), count, settings) from error
     if failure:
         raise failure
-    return model.getvalue()
+    return add_cleaning(model.getvalue(), *cleaning)
 
 
 def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:
