@@ -169,8 +169,7 @@ class _SentencePiece(tf.Module):
     def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of cleaned texts."""
         pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
-        # The origins are not used here; any tensor of their shape is valid.
-        return self._split_commas(pieces, pieces.values)[0]
+        return self._split_commas.replace(pieces)[0]
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
         """Finds the pieces of texts.
