@@ -105,7 +105,7 @@ def dask(tmp_path):
 
 def test_a_dask_cluster_may_lose_a_worker(make, dask, small_ranges, tmp_path):
     scheduler, workers = dask
-    changes = {"eval_fraction": 0.1, "dupe_factor": 100}
+    changes = {"eval_fraction": 0.1, "dupe_factor": 50}
     local = make("local", **changes)
     work = tmp_path / "cluster" / "x.tfrecord.work"
     with concurrent.futures.ThreadPoolExecutor() as pool:
