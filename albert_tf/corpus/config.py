@@ -138,9 +138,8 @@ class CorpusSettings(MaskingSettings):
         super().__post_init__()
         if not any(self.output_file):
             raise InputError("--output_file: expected at least one file, got none")
-        outputs = [os.path.normpath(path) for path in self.outputs]
-        if len({*outputs}) < len(outputs):
-            [(path, _)] = Counter(outputs).most_common(1)
+        [(path, times)] = Counter(map(os.path.normpath, self.outputs)).most_common(1)
+        if times > 1:
             raise InputError(
                 f"--output_file: {path} would be written twice; the names of "
                 f"descriptions end in .json and held-out files have .eval in theirs"
@@ -195,9 +194,8 @@ class CorpusSettings(MaskingSettings):
 
         For sop, the released generator does this if a pair has only one segment.
         """
-        return self.sentence_objective == "nsp" or (
-            self.sentence_objective == "sop" and self.released_behaviour
-        )
+        objective = self.sentence_objective
+        return objective == "nsp" or (objective == "sop" and self.released_behaviour)
 
     @property
     def sentence_objective(self) -> str:

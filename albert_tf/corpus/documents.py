@@ -10,7 +10,6 @@ import functools
 import gzip
 import io
 import itertools
-import json
 import math
 import re
 from collections import Counter
@@ -21,6 +20,7 @@ import numpy as np
 
 from albert_tf.corpus import files
 from albert_tf.corpus.config import CorpusSettings
+from albert_tf.data import json_values
 from albert_tf.data.files import GZIP_MAGIC, to_utf8
 from albert_tf.errors import InputError, quote, wrap_read
 from albert_tf.text.tokenization import Tokenizer, WordStarts
@@ -155,11 +155,8 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         if not line.strip():
             continue
         try:
-            text = json.loads(line)["text"]
-            if not isinstance(text, str):
-                raise TypeError
-        # Thousands of digits raise ValueError; thousands of brackets, RecursionError.
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            text = json_values.get(json_values.parse(line, ""), "text", str, "")
+        except InputError as error:
             raise InputError(
                 f"{_location(part, number)}: expected JSON such as "
                 f'{{"text": "..."}}, got {quote(line.strip())}'
@@ -176,10 +173,8 @@ def _decode(
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     end = math.inf if part.end is None else part.end
     offset, number = part.begin, 0
-    with (
-        files.open_binary(part.file) as raw,
-        wrap_read(part.file, "text, plain or a whole gzip file"),
-    ):
+    expected = "text, plain or a whole gzip file"
+    with files.open_binary(part.file) as raw, wrap_read(part.file, expected):
         head = raw.read(2)
         raw.seek(offset)
         file: Any = raw
@@ -297,14 +292,11 @@ def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
 
     It marks an id by adding the vocabulary's size.
     """
-    words = [line.split() for line in lines]
+    groups = _encode_groups(tokenizer.encode_batch, [line.split() for line in lines])
+    V = tokenizer.vocab_size
     return [
-        [
-            id + (tokenizer.vocab_size if i else 0)
-            for ids in encoded_line
-            for i, id in enumerate(ids)
-        ]
-        for encoded_line in _encode_groups(tokenizer.encode_batch, words)
+        [id + V * (i > 0) for ids in words for i, id in enumerate(ids)]
+        for words in groups
     ]
 
 

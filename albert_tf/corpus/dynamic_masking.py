@@ -136,9 +136,8 @@ def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
             f"{path}: no description of it in {json_path}; --dynamic_masking "
             f"needs the one that create_pretraining_data.py writes"
         )
-    with errors.wrap_read(
-        json_path, "settings of this version; make the records again"
-    ):
+    expected = "settings of this version; make the records again"
+    with errors.wrap_read(json_path, expected):
         config = CorpusSettings.from_dict(description["settings"])
     return config, description["vocabulary"]
 

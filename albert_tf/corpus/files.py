@@ -160,12 +160,9 @@ def beam_file_systems() -> Any:
     """
     # Beam warns about each cloud whose packages are not installed.
     logging.getLogger("apache_beam.io.filesystems").setLevel(logging.ERROR)
-    try:
-        from apache_beam.io.filesystems import FileSystems
-    except ImportError as error:
-        raise InputError(
-            "Apache Beam is not installed; pip install 'albert_tf[beam]' adds it"
-        ) from error
+    errors.check_installed("--runner or a remote file", "apache_beam", extra="beam")
+    from apache_beam.io.filesystems import FileSystems
+
     return FileSystems
 
 

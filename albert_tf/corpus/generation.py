@@ -68,8 +68,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
             _make_files(config, identity, plan, work, log, run)
     files.remove_folder(work)
     # Records may be moved to other machines, and training on them needs the vocabulary.
-    vocabulary = config.spm_model_file or config.vocab_file
-    manifest.copy_vocabulary(description_path, str(vocabulary))
+    manifest.copy_vocabulary(description_path, tokenizer.path)
     return description_path
 
 
@@ -129,10 +128,8 @@ def _make_files(
     _run_jobs("files", shards.merge, jobs, work, log, run)
     # The description of the training files comes last: it makes the run complete.
     for subset in subsets[::-1]:
-        record_counts = [
-            sum(block.records for _, block in blocks[subset, n])
-            for n in range(len(config.record_files(subset)))
-        ]
+        merged = [job_blocks for *_, name, _, job_blocks in jobs if name == subset]
+        record_counts = [sum(block.records for _, block in each) for each in merged]
         description = manifest.describe(identity, config, subset, counts, record_counts)
         files.write_json(config.description_path(subset), description)
         log.write(manifest.summary(description))

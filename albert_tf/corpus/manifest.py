@@ -237,10 +237,9 @@ def _statistics(
     tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")
     predictions = {kind: counts[f"predictions_{kind}"] for kind in kinds}
+    text_counters = ("documents", "tokens", "unknown_tokens")
     return {
-        "documents": counts[f"{subset}_documents"],
-        "tokens": counts[f"{subset}_tokens"],
-        "unknown_tokens": counts[f"{subset}_unknown_tokens"],
+        **{name: counts[f"{subset}_{name}"] for name in text_counters},
         "held_out_documents": total["eval_documents"],
         **{name: total[name] for name in ("lines", "lines_cut", "undecodable_lines")},
         **{name: counts[name] for name in _RECORD_COUNTERS},

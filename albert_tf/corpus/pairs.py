@@ -102,13 +102,10 @@ def truncate(
     excess = np.maximum(a_size + b_size - limit, 0)
     from_longer = np.minimum(excess, abs(a_size - b_size))  # until both are equal
     from_b = (excess - from_longer + 1) // 2 + np.where(b_size > a_size, from_longer, 0)
-    for begin, end, removed in (
-        (A_BEGIN, A_END, excess - from_b),
-        (B_BEGIN, B_END, from_b),
-    ):
-        front = rng.binomial(removed, 0.5)
-        pairs[:, begin] += front
-        pairs[:, end] -= removed - front
+    removed = np.stack([excess - from_b, from_b])
+    front = rng.binomial(removed, 0.5)
+    pairs[:, [A_BEGIN, B_BEGIN]] += front.T
+    pairs[:, [A_END, B_END]] -= (removed - front).T
     counts["truncated_tokens"] += int(excess.sum())
 
 

@@ -9,6 +9,7 @@ shards. Nothing here depends on the number of workers.
 """
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -78,12 +79,8 @@ def record_file(path: str) -> str:
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(config: CorpusSettings) -> Tokenizer:
     """Loads the tokenizer of the settings, once in each process."""
-    return tokenization.load(
-        spm_model_file=config.spm_model_file,
-        vocab_file=config.vocab_file,
-        do_lower_case=config.do_lower_case,
-        keep_accents=config.keep_accents,
-    )
+    cleaning = config.do_lower_case, config.keep_accents
+    return tokenization.load(config.spm_model_file, config.vocab_file, *cleaning)
 
 
 def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
@@ -129,17 +126,16 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     """
     shard = Shard(config, plan)
     blocks: list[Block] = []
-    end = 0
+    offset = 0
     with files.create(record_file(path)) as file:
         for text in shard.read_texts():
             for drawn in shard.draw_rounds(text):
-                sizes = [end]  # so that the cumulative sums are offsets in the file
-                for batch in shard.encode(text, drawn):
-                    file.write(b"".join(batch))
-                    sizes += map(len, batch)
-                ends = np.cumsum(sizes).tolist()
-                end = ends[-1]
-                blocks += shard.divide(ends)
+                made = [*itertools.chain.from_iterable(shard.encode(text, drawn))]
+                for number, block in shard.divide(made):
+                    data = b"".join(block)
+                    file.write(data)
+                    blocks.append(Block(number, len(block), offset, len(data)))
+                    offset += len(data)
     files.write_json(path, {"counts": shard.counts, "blocks": blocks})
 
 
@@ -169,32 +165,25 @@ class Shard:
         The reason is that the second segment of a pair may come from another document.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
-        text, pending = pairs.Text(), list[list[list[int]]]()
         lines = self._read_documents()
+        texts = documents.tokenize(lines, self._config, tokenizer, self.counts)
         # Unknown tokens that continue a word have other ids: with the word start rule
         # "released", the id of [MASK]; with "spaces", an id larger by `vocab_size`.
         unknown = {tokenizer.unk_id, tokenizer.mask_id}
         unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
-        for segments in documents.tokenize(lines, self._config, tokenizer, self.counts):
+        text, least = pairs.Text(), 1  # the first text may be one large document
+        for segments, following in itertools.pairwise(itertools.chain(texts, [[]])):
             self.counts[f"{subset}_documents"] += 1
             self.counts[f"{subset}_tokens"] += sum(map(len, segments))
             self.counts[f"{subset}_unknown_tokens"] += sum(
                 ids.count(id) for ids in segments for id in unknown
             )
-            pending.append(segments)
-            is_full = text.bounds[-1] >= TEXT_TOKENS
-            # A new text begins with two documents. If only one is pending at the end of
-            # the input, the current text takes it.
-            if is_full and len(pending) < 2:
-                continue
-            if is_full:
+            is_full = text.bounds[-1] >= TEXT_TOKENS and len(text.documents) >= least
+            # The last document of the input is never alone in a new text.
+            if is_full and following:
                 yield text
-                text = pairs.Text()
-            for document in pending:
-                text.add(document)
-            pending.clear()
-        for document in pending:
-            text.add(document)
+                text, least = pairs.Text(), 2
+            text.add(segments)
         if text.documents:
             yield text
 
@@ -224,33 +213,27 @@ class Shard:
         # An estimate of the number of pairs of one duplicate.
         pair_count = text.bounds[-1] // config.max_num_tokens + len(text.documents)
         per_round = max(1, ROUND_TOKENS // (pair_count * config.max_seq_length))
+        shared = text, config, self._starts, rng, self.counts
         for done in range(0, duplicates, per_round):
-            drawn = np.concatenate(
-                [
-                    pairs.pair(text, config, self._starts, rng, self.counts)
-                    for _ in range(min(per_round, duplicates - done))
-                ]
-            )
+            count = min(per_round, duplicates - done)
+            drawn = np.concatenate([pairs.pair(*shared) for _ in range(count)])
             yield drawn[rng.permutation(len(drawn))]
 
-    def divide(self, ends: list[int]) -> Iterator[Block]:
+    def divide(self, made: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         """Divides the shuffled records of a round evenly among the output files.
 
-        Args:
-            ends: the offset of each record in the file, and the end of the last one.
+        Yields:
+            The number of an output file, and the records of a block.
         """
         file_count = len(self._config.record_files(self._plan.subset))
-        count = len(ends) - 1
-        tokens = count * self._config.max_seq_length
+        tokens = len(made) * self._config.max_seq_length
         # Rounded up, so that every file gets the same number of blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
         for i in range(block_count):
-            begin, end = i * count // block_count, (i + 1) * count // block_count
+            begin, end = (n * len(made) // block_count for n in (i, i + 1))
             if begin < end:
-                offset = ends[begin]
-                file = (first_file + i) % file_count
-                yield Block(file, end - begin, offset, ends[end] - offset)
+                yield (first_file + i) % file_count, made[begin:end]
 
     def encode(self, text: pairs.Text, drawn: np.ndarray) -> Iterator[list[bytes]]:
         """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`."""
@@ -270,9 +253,8 @@ class Shard:
         config, tokenizer = self._config, self._tokenizer
         B, T = len(drawn), config.max_seq_length
         ids = np.full((B, T), tokenizer.pad_id, np.int32)
-        for row, (a_begin, a_end, b_begin, b_end, _) in zip(
-            ids, drawn.tolist(), strict=True
-        ):
+        rows_and_pairs = zip(ids, drawn.tolist(), strict=True)
+        for row, (a_begin, a_end, b_begin, b_end, _) in rows_and_pairs:
             b_column = a_end - a_begin + 2
             row[1 : b_column - 1] = tokens[a_begin:a_end]
             row[b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]

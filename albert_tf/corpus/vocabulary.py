@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from albert_tf import flags
 from albert_tf.corpus import documents, files
-from albert_tf.data.files import atomic
+from albert_tf.data.files import write
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import add_cleaning, clean_text
 
@@ -112,18 +112,14 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
     """
     prefix = Path(settings.model_prefix)
     files.check_outputs([f"{prefix}.vocab", f"{prefix}.model"], inputs=())
-    model = add_cleaning(
-        _train_model(lines, settings), settings.do_lower_case, settings.keep_accents
-    )
+    model = _train_model(lines, settings)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     vocabulary = "".join(
         f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n"
         for id in range(settings.vocab_size)
     )
-    with atomic(f"{prefix}.vocab") as file:
-        file.write(vocabulary.encode())
-    with atomic(f"{prefix}.model") as file:
-        file.write(model)
+    write(f"{prefix}.vocab", vocabulary)
+    write(f"{prefix}.model", model)
 
 
 def read_lines(
@@ -143,6 +139,7 @@ def read_lines(
 def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
     model = io.BytesIO()
     count = 0
+    cleaning = settings.do_lower_case, settings.keep_accents
     failure: Exception | None = None
 
     def clean_lines() -> Iterator[str]:
@@ -150,11 +147,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
         nonlocal count, failure
         try:
             for line in tqdm(lines, "reading", unit=" lines", disable=None):
-                text = clean_text(
-                    line.translate(_RESERVED),
-                    settings.do_lower_case,
-                    settings.keep_accents,
-                )
+                text = clean_text(line.translate(_RESERVED), *cleaning)
                 if text.strip():
                     count += 1
                     yield from _PARTS.findall(text)
@@ -186,7 +179,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
         raise failure or _explain(str(error), count, settings) from error
     if failure:
         raise failure
-    return model.getvalue()
+    return add_cleaning(model.getvalue(), *cleaning)
 
 
 def _explain(message: str, count: int, settings: VocabularySettings) -> InputError:

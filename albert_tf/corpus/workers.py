@@ -59,9 +59,7 @@ def pool(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
     )
 
-    def run(
-        function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]
-    ) -> Iterator[Any]:
+    def run(function: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
         futures = [executor.submit(function, *job) for job in jobs]
         for future in concurrent.futures.as_completed(futures):
             yield future.result()

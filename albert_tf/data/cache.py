@@ -19,9 +19,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def load_or_make(
-    path: Path,
-    key: Mapping[str, Any],
-    make: Callable[[], Arrays],
+    path: Path, key: Mapping[str, Any], make: Callable[[], Arrays]
 ) -> tuple[Arrays, bool]:
     """Returns arrays from a file, or makes them and writes the file.
 
@@ -48,9 +46,7 @@ def load_or_make(
             if str(stored[_KEY]) == key_text:
                 return {name: stored[name] for name in stored if name != _KEY}, True
     arrays = make()
-    with errors.wrap_write(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(str(path)) as output:
+    with atomic(path) as output:
         fields: dict[str, Any] = {_KEY: key_text, **arrays}
         np.savez(output, **fields)
     return arrays, False

@@ -78,14 +78,9 @@ def _split_mrpc(new_folder: Path) -> Path:
 
     GLUE's archives do not contain MRPC.
     """
-    dev_ids, train, test = (
-        (new_folder / file).read_bytes().splitlines()
-        for file in (
-            "mrpc_dev_ids.tsv",
-            "msr_paraphrase_train.txt",
-            "msr_paraphrase_test.txt",
-        )
-    )
+    names = "mrpc_dev_ids.tsv", "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"
+    files = ((new_folder / name).read_bytes() for name in names)
+    dev_ids, train, test = (file.splitlines() for file in files)
     dev_pairs = {tuple(line.split(b"\t")) for line in dev_ids}
     # The first line of `train` is the header.
     tables = {"train.tsv": train[:1], "dev.tsv": train[:1]}

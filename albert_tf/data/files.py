@@ -107,13 +107,13 @@ def to_utf8(
 
 
 @contextlib.contextmanager
-def atomic(path: str) -> Iterator[IO[bytes]]:
+def atomic(path: str | Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file for writing; it replaces `path` when it is complete.
 
     If `path` is a link, the file replaces the target of the link.
 
     Args:
-        path: the file to make; its folder must exist.
+        path: the file to make; its folder is made, too.
 
     Yields:
         A binary file with a temporary name in the same folder.
@@ -124,6 +124,7 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
     target = os.path.realpath(path)
     temporary = Path(f"{target}{_temporary_suffix()}")
     try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             yield file
             file.flush()
@@ -133,7 +134,14 @@ def atomic(path: str) -> Iterator[IO[bytes]]:
         message = errors.summarize(error)
         raise InputError(f"{path}: cannot be written: {message}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write(path: str | Path, content: str | bytes) -> None:
+    """Writes a file with `atomic`; a text in UTF-8."""
+    with atomic(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def flush(path: Path) -> None:

@@ -132,7 +132,7 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
     """Opens a TFRecord file for writing; it gets its name when it is complete.
 
     Args:
-        path: the file to make; its folder must exist.
+        path: the file to make; its folder is made, too.
         compress: whether to compress it with gzip.
 
     Raises:

@@ -611,7 +611,7 @@ class FineTuned(Trained):
                 f"{path}: the run has other rows than those given now; use the "
                 f"same, or another output_dir"
             )
-        base.write(path, content)
+        files.write(path, content)
         return str(path)
 
     def _format_rows(self, table: list[rows.Row], split: str) -> str:

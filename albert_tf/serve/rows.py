@@ -22,10 +22,7 @@ Fields = Mapping[str, bool | None]
 
 
 def read(
-    config: PredictSettings,
-    arguments: Iterable[str],
-    fields: Fields,
-    log: IO[str],
+    config: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields the location and the unchecked value of each row.
 
@@ -54,10 +51,7 @@ def read(
 
 
 def _rows(
-    config: PredictSettings,
-    arguments: Iterable[str],
-    fields: Fields,
-    log: IO[str],
+    config: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
 ) -> Iterator[tuple[Any, Any]]:
     """Yields numbers and rows: `BLANK` for a blank line, `JsonError` for a bad one."""
     name, extension = config.input_file or "the input", ""

@@ -17,7 +17,7 @@ from keras import ops
 from albert_tf import errors, weights
 from albert_tf.data import cache
 from albert_tf.data.batches import BucketedExamples, Source
-from albert_tf.data.files import atomic
+from albert_tf.data.files import write
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import head_labels, registry
@@ -552,16 +552,6 @@ def write_files(run: RunContext, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
         write(run.folder / name, content)
         run.log(f"Written: {run.folder / name}")
-
-
-def write(path: Path, content: str | bytes) -> None:
-    """Writes a file.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    with atomic(str(path)) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def example_weights(batch: Batch) -> Any:

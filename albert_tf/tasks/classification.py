@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import errors
-from albert_tf.data import cores
+from albert_tf.data import cores, files
 from albert_tf.errors import InputError
 from albert_tf.model import heads
 from albert_tf.model.models import AlbertClassifier
@@ -149,11 +149,11 @@ class Classification(base.FineTuningTask):
             f"{name}\n{label_report(*pair, self.text_task.labels)}"
             for name, pair in self.predicted.items()
         )
-        base.write(folder / "label_scores.txt", "\n".join(tables))
+        files.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
             with errors.log_failure("confusion matrix"):
                 picture = confusion.draw(self.confusions)
-                base.write(folder / "confusion_matrix.png", picture)
+                files.write(folder / "confusion_matrix.png", picture)
 
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the files of the released code, and the submission file for GLUE."""

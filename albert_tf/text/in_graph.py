@@ -137,14 +137,10 @@ class _SentencePiece(tf.Module):
         self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
     ):
         super().__init__()
-        self.cleaning: tuple[Callable, ...] = (_collapse_spaces,)
+        characters = tokenization.DECOMPOSED[tokenizer.keep_accents].function
+        self.cleaning: tuple[Callable, ...] = (_collapse_spaces, _tabulate(characters))
         if tokenizer.keep_accents:
-            self.cleaning += (
-                _tabulate(tokenization.DECOMPOSED_WITH_MARKS.function),
-                _make_mark_order(),
-            )
-        else:
-            self.cleaning += (_tabulate(tokenization.DECOMPOSED.function),)
+            self.cleaning += (_make_mark_order(),)
         if tokenizer.do_lower_case:
             self.cleaning += (_lower_case(str),)  # `str` changes no character
         self._model = _make_sentencepiece(tokenizer.contents, tf.int32)
@@ -173,8 +169,7 @@ class _SentencePiece(tf.Module):
     def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of cleaned texts."""
         pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
-        # The origins are not used here; any tensor of their shape is valid.
-        return self._split_commas(pieces, pieces.values)[0]
+        return self._split_commas.replace(pieces)[0]
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
         """Finds the pieces of texts.

@@ -130,8 +130,11 @@ def _strip_accents_and_isolate_punctuation(character: str) -> str:
     return "".join(map(_isolate_punctuation, bare))
 
 
-DECOMPOSED = CharacterMap(_decompose)
-DECOMPOSED_WITH_MARKS = CharacterMap(_decompose_and_keep_marks)
+# The keys say whether combining marks stay.
+DECOMPOSED = {
+    False: CharacterMap(_decompose),
+    True: CharacterMap(_decompose_and_keep_marks),
+}
 ISOLATED_IDEOGRAPHS = CharacterMap(_isolate_ideographs)
 ISOLATED_PUNCTUATION = CharacterMap(_isolate_punctuation)
 UNACCENTED_ISOLATED_PUNCTUATION = CharacterMap(_strip_accents_and_isolate_punctuation)
@@ -150,12 +153,10 @@ def clean_text(
     model's own rules (by default NFKC) then compose letters and marks again. So the
     pieces depend neither on the composition of the text nor on the version of Unicode.
     """
-    text = " ".join(text.split())
+    text = " ".join(text.split()).translate(DECOMPOSED[keep_accents])
     if keep_accents:
         # Each character is already decomposed; NFD only sorts the marks.
-        text = unicodedata.normalize("NFD", text.translate(DECOMPOSED_WITH_MARKS))
-    else:
-        text = text.translate(DECOMPOSED)
+        text = unicodedata.normalize("NFD", text)
     return text.lower() if do_lower_case else text
 
 
@@ -493,9 +494,9 @@ class SentencePieceTokenizer(Tokenizer):
         is_kept = is_text.copy()
         is_kept[:-1] |= is_text[1:]
         is_kept[: is_text.argmax() if len(text) else 0] = False
-        characters = DECOMPOSED_WITH_MARKS if self.keep_accents else DECOMPOSED
         # Canonical order moves some marks; their origins are not moved.
         single_spaced = " ".join(text.split())
+        characters = DECOMPOSED[self.keep_accents]
         return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
     def _text_of(self, id: int) -> str:

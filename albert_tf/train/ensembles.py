@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from albert_tf import weights
+from albert_tf.data import files
 from albert_tf.errors import InputError
-from albert_tf.tasks import base
 from albert_tf.tasks.base import FineTuningTask, RunContext, Splits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import finetune, loop, report
@@ -121,7 +121,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         if job.writes:
             if metrics:
                 report.add_results(job.folder, metrics)
-            base.write(job.folder / "ensemble.json", metadata.to_json(table))
+            files.write(job.folder / "ensemble.json", metadata.to_json(table))
         for row in (*rows, {"folder": "ensemble", **metrics}):
             if key in row:
                 job.log(f"{row['folder']:<40} {key} {row[key]:.4f}")

@@ -13,10 +13,9 @@ import keras
 import tensorflow as tf
 
 from albert_tf import weights
-from albert_tf.data import cache
+from albert_tf.data import cache, files
 from albert_tf.errors import InputError
 from albert_tf.serve import runtimes, saved_models
-from albert_tf.tasks import base
 from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
@@ -174,7 +173,7 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> Ou
                 "spread": spread,
             }
             summary["runs"] = all_metrics
-            base.write(job.folder / _RUNS, metadata.to_json(summary))
+            files.write(job.folder / _RUNS, metadata.to_json(summary))
     if config.checkpoint == "best":
         devices.barrier(job.strategy)
         best.checkpoints.restore_best()

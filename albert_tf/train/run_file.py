@@ -18,7 +18,7 @@ from typing import Any
 
 import albert_tf
 from albert_tf import flags
-from albert_tf.data import json_values
+from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
 from albert_tf.tasks import base
 from albert_tf.weights import checkpoints, metadata
@@ -93,7 +93,7 @@ class RunFile:
             "vocabulary": task.vocabulary,
             "versions": versions,
         }
-        base.write(self.folder / NAME, metadata.to_json(content))
+        files.write(self.folder / NAME, metadata.to_json(content))
 
     def log_end(self, log: Callable[[str], None], options: str = "") -> None:
         """Logs the folder and a command that predicts with the model.

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf import errors
-from albert_tf.data import json_values
-from albert_tf.data.files import atomic, atomic_folder
+from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import checkpoints
@@ -75,15 +74,13 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
         task = {**task, **identity(tokenizer)}
         vocabulary = folder / tokenizer.file_name
         if not vocabulary.exists():
-            with atomic(str(vocabulary)) as file:
-                file.write(tokenizer.contents)
+            files.write(vocabulary, tokenizer.contents)
         elif vocabulary.read_bytes() != tokenizer.contents:
             raise InputError(
                 f"{vocabulary}: exists, and differs from {tokenizer.path}; expected "
                 f"another name, or another folder"
             )
-    with atomic(str(folder / name)) as file:
-        file.write(to_json(task))
+    files.write(folder / name, to_json(task))
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -224,7 +221,7 @@ def copy(source: Path, target: Path) -> None:
         InputError: a file cannot be copied.
     """
     vocabulary = read_task(source)["vocabulary"]
-    with errors.wrap_write(target), atomic_folder(target) as new:
+    with errors.wrap_write(target), files.atomic_folder(target) as new:
         for name in (CONFIG, vocabulary, TASK):
             shutil.copyfile(source / name, new / name)
         for path in sorted(source.glob(f"{checkpoints.BEST}.*")):

@@ -19,22 +19,18 @@ def test_a_name_of_a_held_out_file_is_free_where_none_is_held_out():
     assert settings(output_file=("a", "a.eval")).outputs == ["a", "a.eval", "a.json"]
 
 
+PREDICTIONS = "max_predictions_per_seq"
+UNMASKED = {"masked_lm_prob": 0.0, PREDICTIONS: 7, "released_behaviour": True}
+
+
 @pytest.mark.parametrize(
     ("changes", "name", "value"),
     [
-        ({}, "max_predictions_per_seq", 77),  # 0.15 * 512 = 76.8
-        ({"max_seq_length": 128}, "max_predictions_per_seq", 19),
-        ({"released_behaviour": True}, "max_predictions_per_seq", 20),
-        ({"max_predictions_per_seq": 7}, "max_predictions_per_seq", 7),
-        ({"masked_lm_prob": 0.0}, "max_predictions_per_seq", 0),
-        (
-            {"masked_lm_prob": 0.0, "released_behaviour": True},
-            *("max_predictions_per_seq", 0),
-        ),
-        (
-            {"masked_lm_prob": 0.0, "max_predictions_per_seq": 7},
-            *("max_predictions_per_seq", 0),
-        ),
+        ({}, PREDICTIONS, 77),  # 0.15 * 512 = 76.8
+        ({"max_seq_length": 128}, PREDICTIONS, 19),
+        ({"released_behaviour": True}, PREDICTIONS, 20),
+        ({PREDICTIONS: 7}, PREDICTIONS, 7),
+        (UNMASKED, PREDICTIONS, 0),
         ({}, "word_rule", "word_mark"),
         ({"word_rule": "released"}, "word_rule", "released"),
         ({"released_behaviour": True}, "word_rule", "released"),

@@ -98,9 +98,8 @@ def test_small_files_are_ranges_and_empty_ones_are_none(tmp_path):
         (tmp_path / name).write_text(name)
     (tmp_path / "d").write_text("")
     ranges = documents.ranges(documents.find_files([str(tmp_path / "*")]))
-    assert [(part.file[-1], weight) for part, weight in ranges] == [
-        *(("a", 1), ("b", 1), ("c", 1))
-    ]
+    found = [(part.file[-1], weight) for part, weight in ranges]
+    assert found == [("a", 1), ("b", 1), ("c", 1)]
 
 
 def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
@@ -114,9 +113,8 @@ def test_a_document_without_end_is_divided(tmp_path, monkeypatch):
 def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     monkeypatch.setattr(documents, "RANGE_BYTES", 10)
     path = tmp_path / "x"
-    path.write_bytes(
-        b"\xc3\xa9o\n\n" * (begin // 5) + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n"
-    )
+    before = b"\xc3\xa9o\n\n" * (begin // 5)
+    path.write_bytes(before + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n")
     assert refusal(read, path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
         f"--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "

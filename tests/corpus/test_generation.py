@@ -58,9 +58,8 @@ def test_the_features_are_the_released_ones_and_hang_together(make):
     np.testing.assert_array_equal(batch["input_mask"], columns < lengths[:, None])
     shown, ids = batch["input_ids"], batch["input_ids"].copy()
     rows, slots = np.nonzero(batch["masked_lm_weights"])
-    ids[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][
-        rows, slots
-    ]
+    columns_of_slots = batch["masked_lm_positions"][rows, slots]
+    ids[rows, columns_of_slots] = batch["masked_lm_ids"][rows, slots]
     assert (shown != ids).any()
     assert not ids[batch["input_mask"] == 0].any()
     assert (ids[:, 0] == 2).all()
@@ -118,12 +117,12 @@ def test_one_seed_gives_one_result_and_another_gives_another(make, small_shards)
     assert gzip.decompress(data) == contents(one)["x.tfrecord"] != other
 
 
-def test_processes_make_the_bytes_that_one_process_makes(make):
-    changes = {"dupe_factor": 150, "compress": True, "eval_fraction": 0.1}
+def test_processes_make_the_bytes_that_one_process_makes(make, monkeypatch):
+    monkeypatch.setattr(documents, "RANGE_BYTES", 4_500)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 25_000)
+    changes = {"compress": True, "eval_fraction": 0.1}
     one, three = make("one", **changes), make("three", num_workers=3, **changes)
     assert contents(one) == contents(three)
-    description = json.loads((one / "x.tfrecord.json").read_text())
-    assert description["statistics"]["instance_tokens"] > shards.ROUND_TOKENS / 2
 
 
 def test_the_description_counts_what_is_in_the_files(make, small_shards, tmp_path):
@@ -132,10 +131,8 @@ def test_the_description_counts_what_is_in_the_files(make, small_shards, tmp_pat
     description = json.loads((folder / "x.json").read_text())
     batch = read(folder, description["files"])
     numbers = description["statistics"]
-    assert list(description["files"]) == [
-        *(f"x-0000{i}-of-00003" for i in range(3)),
-        "y",
-    ]
+    shard_names = [f"x-0000{i}-of-00003" for i in range(3)]
+    assert list(description["files"]) == [*shard_names, "y"]
     counts = [file["records"] for file in description["files"].values()]
     assert sum(counts) == numbers["instances"] == len(batch["input_ids"])
     assert min(counts) > 0.6 * max(counts)
@@ -144,9 +141,8 @@ def test_the_description_counts_what_is_in_the_files(make, small_shards, tmp_pat
     lengths = batch["input_mask"].sum(axis=1)
     assert numbers["instance_tokens"] == lengths.sum()
     assert numbers["mean_length"] == lengths.mean()
-    assert (
-        numbers["predicted_share"] == batch["masked_lm_weights"].sum() / lengths.sum()
-    )
+    predicted = batch["masked_lm_weights"].sum()
+    assert numbers["predicted_share"] == predicted / lengths.sum()
     assert numbers["label_1_share"] == batch["next_sentence_labels"].mean()
     held_out = json.loads((folder / "x.eval.json").read_text())
     documents = numbers["documents"] + held_out["statistics"]["documents"]
@@ -167,9 +163,6 @@ def test_files_of_one_name_in_two_folders_are_two(make, tmp_path):
     assert list(description["files"]) == ["x", "../other/x"]
     for name, file in description["files"].items():
         assert file["bytes"] == (folder / name).stat().st_size
-    counts = [file["records"] for file in description["files"].values()]
-    assert sum(counts) == description["statistics"]["instances"]
-    assert min(counts) >= max(counts) - 1
 
 
 def test_duplicates_are_spread_over_the_whole_output(make, small_shards):

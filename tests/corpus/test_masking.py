@@ -59,9 +59,8 @@ def random_rows(B=211, seed=0):
 
 def run(batch, seed=5, counts=None, **changes):
     out = dict(batch)
-    seeds = np.random.default_rng(seed).integers(
-        1 << 64, size=len(batch["input_ids"]), dtype=np.uint64
-    )
+    rng, B = np.random.default_rng(seed), len(batch["input_ids"])
+    seeds = rng.integers(1 << 64, size=B, dtype=np.uint64)
     counts = Counter() if counts is None else counts
     masking.mask(out, rules(**changes), seeds, counts)
     return out
@@ -246,12 +245,8 @@ def test_shares_of_what_becomes_of_predictions_are_settings(mask, random):
 
 def test_permutation_moves_as_many_more_tokens_within_their_row():
     batch, counts = random_rows(), Counter()
-    plain = {
-        "do_permutation": True,
-        "max_predictions_per_seq": 6,
-        "special_ids": {*range(V)} - {MASK},
-    }
-    out = run(batch, counts=counts, **plain)
+    plain = {"do_permutation": True, "special_ids": {*range(V)} - {MASK}}
+    out = run(batch, counts=counts, max_predictions_per_seq=6, **plain)
     total = int(out["masked_lm_weights"].sum())
     assert 0.45 * total < counts["predictions_permuted"] < 0.5 * total + 1
     moved = 0
@@ -394,18 +389,13 @@ def read(file, mask):
 def test_records_are_masked_by_what_their_description_says(file, new_file):
     mask = dynamic_masking.for_records([file])
     config = mask.rules.config
-    assert (config.masked_lm_prob, config.max_predictions, config.ngram) == (
-        0.15,
-        19,
-        3,
-    )
+    numbers = config.masked_lm_prob, config.max_predictions, config.ngram
+    assert numbers == (0.15, 19, 3)
     assert mask.rules.replacements.tolist() == list(range(5, 1500))
     assert not config.released_behaviour and mask.redraw_order
     assert not MASKED_FEATURES & mask.spec.keys()
-    described = {
-        **{"do_whole_word_mask": False, "favor_shorter_ngram": False},
-        **{"do_permutation": True, "released_behaviour": True},
-    }
+    described = {"do_whole_word_mask": False, "favor_shorter_ngram": False}
+    described |= {"do_permutation": True, "released_behaviour": True}
     other = new_file(masked_lm_prob=0.2, max_predictions_per_seq=11, **described)
     given = {"masked_lm_prob": 0.1, "max_predictions_per_seq": 17, "ngram": 2}
     mask = dynamic_masking.for_records([other], MaskingSettings(**given))
@@ -423,39 +413,29 @@ def test_only_the_sentence_order_is_redrawn(new_file, objective):
     mask = dynamic_masking.for_records([file])
     batch = read(file, mask)
     out = call(mask, batch)
-    np.testing.assert_array_equal(
-        out["next_sentence_labels"], batch["next_sentence_labels"]
-    )
-    np.testing.assert_array_equal(out["segment_ids"], batch["segment_ids"])
+    for name in ("next_sentence_labels", "segment_ids"):
+        np.testing.assert_array_equal(out[name], batch[name])
 
 
 def refused(files, **changes):
     return refusal(dynamic_masking.for_records, files, MaskingSettings(**changes))
 
 
-def test_records_without_a_description_are_refused(tmp_path):
-    file = str(tmp_path / "x.tfrecord")
-    assert refused([file]) == (
-        f"{file}: no description of it in {file}.json; --dynamic_masking needs the one "
-        f"that create_pretraining_data.py writes"
+def test_what_cannot_be_masked_is_refused(file, tmp_path):
+    other = str(tmp_path / "x.tfrecord")
+    assert refused([other]) == (
+        f"{other}: no description of it in {other}.json; --dynamic_masking needs the "
+        f"one that create_pretraining_data.py writes"
     )
-
-
-def test_descriptions_of_other_versions_are_refused(file, tmp_path):
     description = manifest.read(file)
     description["settings"]["unheard_of"] = 1
-    path = tmp_path / "x.tfrecord.json"
-    path.write_text(json.dumps(description))
-    assert refused([str(tmp_path / "x.tfrecord")]) == (
-        f"{path}: CorpusSettings.__init__() got an unexpected keyword argument "
+    Path(f"{other}.json").write_text(json.dumps(description))
+    assert refused([other]) == (
+        f"{other}.json: CorpusSettings.__init__() got an unexpected keyword argument "
         f"'unheard_of'; expected settings of this version; make the records again"
     )
-
-
-def test_no_masks_at_all_are_refused(file):
-    assert refused([file], masked_lm_prob=0.0) == (
-        "--masked_lm_prob=0.0: expected a number in (0, 1)"
-    )
+    message = "--masked_lm_prob=0.0: expected a number in (0, 1)"
+    assert refused([file], masked_lm_prob=0.0) == message
 
 
 def test_batches_of_like_length_are_masked(file):
@@ -479,12 +459,10 @@ def test_batches_of_like_length_are_masked(file):
     [
         ("max_seq_length", 64, 128, {"max_seq_length": 64}),
         ("do_permutation", True, False, {"do_permutation": True}),
-        (
-            *("max_predictions", 19, 0),
-            {"masked_lm_prob": 0.15, "max_predictions_per_seq": 19},
-        ),
+        ("max_predictions", 19, 0,
+         {"masked_lm_prob": 0.15, "max_predictions_per_seq": 19}),
     ],
-)
+)  # fmt: skip
 def test_files_made_differently_are_refused(file, tmp_path, name, value, old, changes):
     description = manifest.read(file)
     description["settings"] |= changes

@@ -1,3 +1,4 @@
+import itertools
 import json
 from collections import Counter
 
@@ -13,25 +14,16 @@ STARTS = np.ones(V, bool)
 
 
 def settings(**changes):
-    values = {
-        "input_file": ("x",),
-        "output_file": ("y",),
-        "vocab_file": "v",
-        "max_seq_length": 23,
-        "short_seq_prob": 0.0,
-    }
+    values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
+    values |= {"max_seq_length": 23, "short_seq_prob": 0.0}
     return CorpusSettings(**values | changes)
 
 
 def text(*documents):
     """Builds a text of tokens 0, 1, 2, ...; documents are lengths of segments."""
-    packed, at = pairs.Text(), 0
+    packed, tokens = pairs.Text(), itertools.count()
     for document in documents:
-        segments = []
-        for length in document:
-            segments.append(list(range(at, at + length)))
-            at += length
-        packed.add(segments)
+        packed.add([list(itertools.islice(tokens, length)) for length in document])
     return packed
 
 

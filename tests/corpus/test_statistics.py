@@ -12,15 +12,14 @@ import functools
 import io
 import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import DATA
 
 from albert_tf.corpus import CorpusSettings, documents, files, pairs, shards
 from albert_tf.data import records
 
-DATA = Path(__file__).parents[1] / "fixtures"
 RELEASED = json.loads((DATA / "released_pretraining_data.json").read_text())
 VARIANTS = {
     "default": {"dupe_factor": 40},
@@ -73,14 +72,12 @@ def generate(config):
         patch.setattr(records, "encode", encode)
         texts = [text(config.do_lower_case)]
         patch.setattr(shards.Shard, "read_texts", lambda _: texts)
-        patch.setattr(
-            files, "create", lambda path: contextlib.nullcontext(io.BytesIO())
-        )
+        output = contextlib.nullcontext(io.BytesIO())
+        patch.setattr(files, "create", lambda path: output)
         patch.setattr(files, "write_json", lambda path, result: results.append(result))
         shards.make_shard("x.json", config, shards.ShardPlan("train", 0, []))
-    return {
-        name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]
-    }, results[0]["counts"]
+    joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+    return joined, results[0]["counts"]
 
 
 def measure(batch):
@@ -153,10 +150,8 @@ def test_statistics_agree_with_the_release(variant):
 
 
 def check_spans(counts, released):
-    for name, key in (
-        ("spans_drawn", "drawn_n"),
-        ("spans", "accepted_words_per_span"),
-    ):
+    keys = {"spans_drawn": "drawn_n", "spans": "accepted_words_per_span"}
+    for name, key in keys.items():
         recorded = np.array([released[key][n] for n in "123"])
         drawn = np.array([counts[f"{name}/{n}"] for n in (1, 2, 3)])
         share, expected = drawn / drawn.sum(), recorded / recorded.sum()

@@ -12,25 +12,21 @@ from albert_tf.data import files
 ROOT = Path(__file__).parents[2]
 
 
-def write(path, contents=b"new"):
-    with files.atomic(str(path)) as file:
-        file.write(contents)
-
-
 def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     target, link = tmp_path / "folder" / "target", tmp_path / "link"
     target.write_bytes(b"old")
     link.symlink_to(Path("folder", "target"))
     before = target.stat().st_ino
-    write(link)
+    files.write(link, "new")
     assert link.is_symlink() and target.read_bytes() == b"new"
     assert target.stat().st_ino != before
     assert os.listdir(tmp_path / "folder") == ["target"]
 
 
 def test_a_folder_is_no_file(tmp_path):
-    assert refusal(write, tmp_path) == f"{tmp_path}: cannot be written: Is a directory"
+    message = f"{tmp_path}: cannot be written: Is a directory"
+    assert refusal(files.write, tmp_path, b"new") == message
 
 
 def test_an_error_of_the_block_passes_and_leaves_the_old_file(tmp_path):
@@ -49,7 +45,8 @@ def test_a_full_disk_is_named_and_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "x"
     path.write_bytes(b"old")
     monkeypatch.setattr(os, "fsync", full)
-    assert refusal(write, path) == f"{path}: cannot be written: No space left on device"
+    message = f"{path}: cannot be written: No space left on device"
+    assert refusal(files.write, path, b"new") == message
     assert os.listdir(tmp_path) == ["x"] and path.read_bytes() == b"old"
 
 
@@ -134,8 +131,6 @@ def test_what_was_there_stays_and_the_lock_goes(tmp_path):
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    assert (
-        refusal(take, tmp_path / "file")
-        == f"{tmp_path}/file: cannot be written: File exists"
-    )
+    path = tmp_path / "file"
+    path.touch()
+    assert refusal(take, path) == f"{path}: cannot be written: File exists"

@@ -55,13 +55,6 @@ def test_what_is_written_is_read_back_with_types_for_training(tmp_path, compress
         np.testing.assert_array_equal(batch[name], BATCH[name])
 
 
-def test_joined_compressed_files_are_one_file(tmp_path):
-    path = Path(write(tmp_path / "x.tfrecord", compress=True))
-    path.write_bytes(path.read_bytes() * 3)
-    batches = list(records.dataset([str(path)], SPEC, batch_size=4))
-    assert [len(batch["ids"]) for batch in batches] == [4, 2]
-
-
 def test_a_compressed_file_holds_no_time_and_no_name(tmp_path):
     data = Path(write(tmp_path / "x", compress=True)).read_bytes()
     assert data[3:8] == bytes(5)

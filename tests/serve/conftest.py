@@ -28,45 +28,26 @@ LABELS = {"labels": ["no", "yes", "maybe"], "texts": 1}
 GAPS = [{"text": "a [MASK] and [MASK]"}, {"text": LONG * 9 + "[MASK]"}]
 # By name: the model, its task.json (None: pretrained) and rows.
 CASES = {
-    "classification": (
-        lambda: models.AlbertClassifier(CONFIG, 3),
-        LABELS,
-        [{"text": LONG}, *TEXT],
-    ),
-    "multi_label": (
-        lambda: models.AlbertClassifier(CONFIG, 2),
-        {"labels": ["a", "b"], "texts": 2},
-        PAIR,
-    ),
-    "regression": (
-        lambda: models.AlbertClassifier(CONFIG, 1),
-        {"bounds": [-1, 1], "texts": 2},
-        PAIR,
-    ),
-    "multiple_choice": (
-        lambda: models.AlbertMultipleChoice(CONFIG),
-        {"max_qa_length": 20},
-        [CHOICE],
-    ),
-    "question_answering": (
-        lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
-        {**CONDITIONAL, "null_score_diff_threshold": 100.0},
-        [QUESTION, {"question": LONG, "context": ""}],
-    ),
-    "linear": (
-        lambda: models.AlbertSpanLabeler(CONFIG),
-        {**LINEAR, "null_score_diff_threshold": None},
-        [QUESTION],
-    ),
-    "token_classification": (
-        lambda: models.AlbertTokenClassifier(CONFIG, 3),
-        {"labels": ["O", "B-A", "I-A"]},
-        [{"text": LONG * 3}, {"text": ""}],
-    ),
+    "classification": (lambda: models.AlbertClassifier(CONFIG, 3), LABELS,
+                       [{"text": LONG}, *TEXT]),
+    "multi_label": (lambda: models.AlbertClassifier(CONFIG, 2),
+                    {"labels": ["a", "b"], "texts": 2}, PAIR),
+    "regression": (lambda: models.AlbertClassifier(CONFIG, 1),
+                   {"bounds": [-1, 1], "texts": 2}, PAIR),
+    "multiple_choice": (lambda: models.AlbertMultipleChoice(CONFIG),
+                        {"max_qa_length": 20}, [CHOICE]),
+    "question_answering": (lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
+                           {**CONDITIONAL, "null_score_diff_threshold": 100.0},
+                           [QUESTION, {"question": LONG, "context": ""}]),
+    "linear": (lambda: models.AlbertSpanLabeler(CONFIG),
+               {**LINEAR, "null_score_diff_threshold": None}, [QUESTION]),
+    "token_classification": (lambda: models.AlbertTokenClassifier(CONFIG, 3),
+                             {"labels": ["O", "B-A", "I-A"]},
+                             [{"text": LONG * 3}, {"text": ""}]),
     "fill_mask": (lambda: models.AlbertPretrainer(CONFIG), None, GAPS),
     "score": (lambda: models.AlbertPretrainer(CONFIG), None, TEXT),
     "sentence_order": (lambda: models.AlbertPretrainer(CONFIG), None, PAIR),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -111,3 +92,17 @@ def converted(tmp_path_factory, run_of):
         return run, done[run, format]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def assert_alike():
+    """Compares nested answers; the tolerance of numbers is 2e-5."""
+
+    def check(found, expected):
+        keras.tree.assert_same_structure(found, expected)
+        flat = (keras.tree.flatten(each) for each in (found, expected))
+        for one, other in zip(*flat, strict=True):
+            exact = isinstance(other, str | int)
+            assert one == (other if exact else pytest.approx(other, abs=2e-5))
+
+    return check

@@ -154,12 +154,9 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, co
     small = tokenization.load(str(data / "spm_small.model"), None, False, True)
     config = dataclasses.replace(config, vocab_size=1500)
     folder = tmp_path / "run"
-    if task:
-        metadata.write(folder, small, task)
-        weights.save(models.AlbertClassifier(config, 2), folder, "tf1")
-    else:
-        metadata.write(folder, small, {})
-        weights.save(models.AlbertEncoder(config), folder, "tf1")
+    kind = models.AlbertClassifier(config, 2) if task else models.AlbertEncoder(config)
+    metadata.write(folder, small, task)
+    weights.save(kind, folder, "tf1")
     for format, name in (("hf", "two"), ("tf1", "three")):
         convert.convert(settings(folder, tmp_path / name, format))
         folder = tmp_path / name

@@ -30,38 +30,20 @@ QUESTION = {"question": "what is a file?", "context": "a file is a list of strin
 CHOICE = {"article": "a file", "question": "is it a list?", "options": ["yes", "no"]}
 # For each: the class, changes of config.json, a row, and the keys of its answer.
 FOLDERS = {
-    "classes": (
-        SEQUENCE,
-        {"id2label": {"2": "c", "0": "a", "1": "b"}},
-        PAIR,
-        {"probabilities": ["a", "b", "c"]},
-    ),
-    "old": (
-        SEQUENCE,
-        {"id2label": None, "architectures": [SEQUENCE, "x"]},
-        TEXT,
-        {"probabilities": ["LABEL_0", "LABEL_1"]},
-    ),
-    "several": (
-        SEQUENCE,
-        {
-            "id2label": {"0": "a", "1": "b", "2": "c"},
-            "problem_type": "multi_label_classification",
-        },
-        TEXT,
-        {"labels": None, "probabilities": ["a", "b", "c"]},
-    ),
+    "classes": (SEQUENCE, {"id2label": {"2": "c", "0": "a", "1": "b"}}, PAIR,
+                {"probabilities": ["a", "b", "c"]}),
+    "old": (SEQUENCE, {"id2label": None, "architectures": [SEQUENCE, "x"]}, TEXT,
+            {"probabilities": ["LABEL_0", "LABEL_1"]}),
+    "several": (SEQUENCE, {"id2label": {"0": "a", "1": "b", "2": "c"},
+                           "problem_type": "multi_label_classification"}, TEXT,
+                {"labels": None, "probabilities": ["a", "b", "c"]}),
     "number": (SEQUENCE, {"id2label": {"0": "stars"}}, PAIR, {"value": None}),
-    "tags": (
-        "AlbertForTokenClassification",
-        {"id2label": {"0": "O", "1": "B-X"}},
-        TEXT,
-        {"spans": None},
-    ),
+    "tags": ("AlbertForTokenClassification", {"id2label": {"0": "O", "1": "B-X"}},
+             TEXT, {"spans": None}),
     "spans": ("AlbertForQuestionAnswering", {}, QUESTION, {"answer": None}),
     "choice": ("AlbertForMultipleChoice", {}, CHOICE, {"choice": None}),
     "gaps": ("AlbertForMaskedLM", {}, {"text": "a [MASK]"}, {"gaps": None}),
-}
+}  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -193,9 +175,8 @@ def test_a_released_checkpoint_answers_with_its_task(released, task):
     ],
 )
 def test_heads_of_squad_are_known_by_their_names(released, name, options, keys):
-    (answer,) = predict.load(released(name), predict.AnswerSettings(**options))(
-        [QUESTION]
-    )
+    predictor = predict.load(released(name), predict.AnswerSettings(**options))
+    (answer,) = predictor([QUESTION])
     assert answer.keys() - {"answer", "begin", "end", "probability"} == keys
 
 

@@ -22,20 +22,21 @@ FORMATS = ["litert", pytest.param("onnx", marks=NEEDS_ONNX)]
 # Rounding errors of float32 sums in another order.
 BOUND = 2e-5
 
-MODELS = {
-    "encoder": models.AlbertEncoder,
-    "pretrainer": models.AlbertPretrainer,
-    "masked_lm": lambda c: models.AlbertPretrainer(c, sentence_head=False),
-    "classifier": lambda c: models.AlbertClassifier(c, num_labels=3),
-    "choices": models.AlbertMultipleChoice,
-    "tokens": lambda c: models.AlbertTokenClassifier(c, num_labels=4),
-    "spans": models.AlbertSpanLabeler,
-    "conditional": lambda c: models.AlbertConditionalSpanLabeler(c, 3, 2),
-}
-
-
 CONDITIONAL = {"start_log_probs", "start_top_log_probs", "start_top_index"}
 CONDITIONAL |= {"end_top_log_probs", "end_top_index", "cls_logits"}
+# The models, and the names of their outputs.
+MODELS = {
+    "encoder": (models.AlbertEncoder, {"sequence_output", "pooled_output"}),
+    "pretrainer": (models.AlbertPretrainer, {"mlm_logits", "sop_logits"}),
+    "masked_lm": (lambda c: models.AlbertPretrainer(c, False), {"mlm_logits"}),
+    "classifier": (lambda c: models.AlbertClassifier(c, 3), {"logits"}),
+    "choices": (models.AlbertMultipleChoice, {"logits"}),
+    "tokens": (lambda c: models.AlbertTokenClassifier(c, 4), {"logits"}),
+    "spans": (models.AlbertSpanLabeler, {"start_logits", "end_logits"}),
+    "conditional": (
+        *(lambda c: models.AlbertConditionalSpanLabeler(c, 3, 2), CONDITIONAL),
+    ),
+}
 
 
 @pytest.fixture
@@ -98,25 +99,14 @@ def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("encoder", {"sequence_output", "pooled_output"}),
-        ("pretrainer", {"mlm_logits", "sop_logits"}),
-        ("masked_lm", {"mlm_logits"}),
-        ("classifier", {"logits"}),
-        ("choices", {"logits"}),
-        ("tokens", {"logits"}),
-        ("spans", {"start_logits", "end_logits"}),
-        ("conditional", CONDITIONAL),
-    ],
-)
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_model_answers_as_in_keras_whatever_the_size_of_the_batch(
-    kind, names, format, tiny, written
+    kind, format, tiny, written
 ):
     # LiteRT's converter is slow, and the encoder has all layers.
     layers = 2 if kind == "encoder" or format == "onnx" else 1
-    model = random_weights(MODELS[kind](tiny(num_hidden_layers=layers)))
+    build, names = MODELS[kind]
+    model = random_weights(build(tiny(num_hidden_layers=layers)))
     assert_equal(model, written(model, format), names)
 
 

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 
-import keras
 import pytest
 
 from albert_tf import InputError
@@ -22,7 +21,7 @@ print(json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})]
 """
 
 
-def test_they_answer_without_tensorflow_and_alike(converted, cases):
+def test_they_answer_without_tensorflow_and_alike(converted, cases, assert_alike):
     asked = [(case, "onnx") for case in cases.by_name]
     asked += [("classification", "litert"), ("fill_mask", "litert")]
     given, expected = [], []
@@ -41,12 +40,7 @@ def test_they_answer_without_tensorflow_and_alike(converted, cases):
         check=True,
     )
     answers, modules = json.loads(result.stdout)
-    for (case, format), ours, theirs in zip(asked, answers, expected, strict=True):
-        flat = [keras.tree.flatten(each) for each in (ours, theirs)]
-        for one, other in zip(*flat, strict=True):
-            exact = isinstance(other, str | int)
-            right = other if exact else pytest.approx(other, abs=2e-5)
-            assert one == right, (case, format, ours, theirs)
+    assert_alike(answers, expected)
     assert "onnxruntime" in modules and "ai_edge_litert" in modules
     heavy = {"tensorflow", "tensorflow_text", "keras", "sklearn", "matplotlib", "onnx"}
     assert not heavy & set(modules)
@@ -86,14 +80,10 @@ def test_what_it_cannot_answer_is_refused(converted, tmp_path):
         convert.convert(again)
 
 
-def test_damage_is_named(converted, tmp_path, refuses):
+def test_labels_that_do_not_fit_are_named(converted, tmp_path, refuses):
     _, written = converted("classification", "onnx")
     copy = shutil.copytree(written, tmp_path / "copy")
-    file, task = copy / "albert.onnx", copy / "task.json"
-    contents = file.read_bytes()
-    file.write_bytes(contents[: len(contents) // 2])
-    assert refused(copy) == f"{file}: not an ONNX model"
-    file.write_bytes(contents)
+    task = copy / "task.json"
     task.write_text(task.read_text().replace('"maybe"', '"maybe", "never"'))
     with refuses(
         "4 labels (no, yes, maybe, never); expected 3, one for each output of the model"

@@ -129,9 +129,8 @@ def albert(**more):
     vocab = [[p, model.get_score(i)] for i, p in enumerate(proto.pieces)]
     from sentencepiece import sentencepiece_model_pb2
 
-    charsmap = sentencepiece_model_pb2.ModelProto.FromString(
-        proto.contents
-    ).normalizer_spec.precompiled_charsmap
+    stored = sentencepiece_model_pb2.ModelProto.FromString(proto.contents)
+    charsmap = stored.normalizer_spec.precompiled_charsmap
     rules = base64.b64encode(charsmap).decode()
     steps = normalizer("NFKD", "StripAccents", "Lowercase")
     steps["normalizers"].append({"type": "Precompiled", "precompiled_charsmap": rules})

@@ -14,15 +14,9 @@ SENTENCEPIECE = json.loads((DATA / "tokenizer_sentencepiece.json").read_text())
 WORDPIECE = json.loads((DATA / "tokenizer_wordpiece.json").read_text())
 HARD = [
     *("", "  ", "ΑΣ ΑΣΑ Σ 'ΑΣ' ΑΣ'Α ΣΑΣ.", "ΟΔΟΣ", "İIı ΑΣ\u0301 ϹΑϹ", "x" * 200),
-    *(
-        "\u302e\u302f",
-        "é" * 201,
-        "a5, ▁ 5字, 1995,,",
-        "ﷺ½ ㍿ 한국 각",
-        "\u2028a\x1cb\x85",
-        "Йи\u0306 ệe\u0302\u0323 \u0323\u0302 \u0344",
-        "\u0323\u0301",
-    ),
+    *("\u302e\u302f", "é" * 201, "a5, ▁ 5字, 1995,,", "ﷺ½ ㍿ 한국 각"),
+    *("\u2028a\x1cb\x85", "Йи\u0306 ệe\u0302\u0323 \u0323\u0302 \u0344"),
+    "\u0323\u0301",
 ]
 
 

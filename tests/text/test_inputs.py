@@ -6,12 +6,6 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.text import in_graph, inputs
-from albert_tf.text.tokenization import SentencePieceTokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return SentencePieceTokenizer(data / "spm_small.model")
 
 
 class Words:
@@ -30,11 +24,8 @@ def rows(found):
 def test_pairs_and_single_texts_are_joined_as_released():
     found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
     # The last has no second text.
-    assert rows(found) == [
-        [101, 1, 2, 102, 5, 102],
-        [101, 3, 102, 6, 7, 8, 102],
-        [101, 4, 102],
-    ]
+    first, second = [101, 1, 2, 102, 5, 102], [101, 3, 102, 6, 7, 8, 102]
+    assert rows(found) == [first, second, [101, 4, 102]]
     assert found.first_lengths.tolist() == [4, 3, 3]
     assert found.lengths.tolist() == [6, 7, 3]
     assert (len(found), found.truncated, found.truncated_pieces) == (3, 0, 0)

@@ -189,9 +189,8 @@ def test_accents_are_kept_and_compose(language, accents_file):
 def test_marks_in_any_order_have_the_same_pieces(accents_file):
     tokenizer = tokenization.SentencePieceTokenizer(accents_file)
     forms = ["ệ", "ê\u0323", "ẹ\u0302", "e\u0302\u0323", "e\u0323\u0302"]
-    assert {tuple(tokenizer.tokenize(f"Vi{form}t")) for form in forms} == {
-        tuple(tokenizer.tokenize("việt"))
-    }
+    found = [tokenizer.tokenize(f"Vi{form}t") for form in forms]
+    assert found == [tokenizer.tokenize("việt")] * 5
     assert cuts(tokenizer, "đi\u0302\u0323u") == ["đ", "i\u0302\u0323", "u"]
     assert cuts(tokenizer, "ЙИ\u0306й") == ["Й", "И\u0306", "й"]
 
@@ -223,10 +222,8 @@ def test_a_released_model_stores_nothing(tmp_path):
     cleaning = {"do_lower_case": False, "keep_accents": True}
     assert tokenization.read_cleaning(stored) == cleaning
     # Other programs ignore the addition.
-    ids = [
-        sentencepiece.SentencePieceProcessor(model_proto=each).encode("the cat")
-        for each in (model, stored)
-    ]
+    load = sentencepiece.SentencePieceProcessor
+    ids = [load(model_proto=each).encode("the cat") for each in (model, stored)]
     assert ids[0] == ids[1]
 
 
@@ -255,21 +252,16 @@ def test_wordpiece_keeps_accents_if_asked(tmp_path):
         ("spm", "a5, is", ["a", "5", ",", "is"]),
         ("spm", "in 1997, is", ["in", "1997", ",", "is"]),
         # Characters that cleaning turns into spaces or deletes.
-        (
-            "spm",
-            "the\u00b4is \u0301a \u200b the",
-            ["the\u00b4", "is", "\u0301a", "the"],
-        ),
+        ("spm", "the\u00b4is \u0301a \u200b the",
+         ["the\u00b4", "is", "\u0301a", "the"]),
         ("words", "", []),
-        (
-            *("words", "  UnWANTéd\u0301, 日本!"),
-            ["Un", "WANT", "éd\u0301", ",", "日", "本", "!"],
-        ),
+        ("words", "  UnWANTéd\u0301, 日本!",
+         ["Un", "WANT", "éd\u0301", ",", "日", "本", "!"]),
         ("words", "caf\xadé Cafe\u0301s", ["caf\xadé", "Cafe\u0301", "s"]),
         ("words", "İs the", ["İs", "the"]),
         ("words", "a≠", ["a", "≠"]),
     ],
-)
+)  # fmt: skip
 def test_offsets_worked_by_hand(kind, text, expected, wordpiece_file):
     files = (SMALL_MODEL, None) if kind == "spm" else (None, wordpiece_file)
     assert cuts(tokenization.load(*files), text) == expected

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from albert_tf import errors
-from albert_tf.data.files import atomic
+from albert_tf.data import files
 from albert_tf.errors import InputError
 from albert_tf.serve.runtimes.signatures import in_float32, signature
 from albert_tf.serve.sessions import SUFFIXES, Session, load
@@ -81,10 +81,7 @@ def save(
     module = "litert" if format == "litert" else "onnx_graph"
     writer = importlib.import_module(f"{__name__}.{module}")
     contents = writer.convert(in_float32(model), spec, precision)
-    with errors.wrap_write(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(str(path)) as file:
-        file.write(contents)
+    files.write(path, contents)
     return path
 
 
