@@ -84,12 +84,6 @@ class Reporter:
             f"  training   {steps:,} steps, {steps * examples * tokens:,} tokens, "
             f"{steps * examples / total:,.2f} epochs of {total:,} examples"
         )
-        if config.num_warmup_steps >= config.num_train_steps:
-            self.log(
-                f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
-                f"--num_train_steps={config.num_train_steps}: the learning rate never "
-                f"reaches {config.learning_rate:g}"
-            )
 
     def log_train(self, step: int, metrics: Mapping[str, float]) -> None:
         """Logs the mean metrics of the steps since the last progress line.
@@ -171,17 +165,11 @@ class Reporter:
         """
         mark = f"  best {self._task.key_metric} so far" if is_best else ""
         self.log(f"eval at step {step:,}  {self._format(metrics)}{mark}")
-        confusions = self._task.confusions
-        if any(each.is_collapsed for each in confusions.values()):
-            self.log(
-                "Warning: every example gets the same label; train longer, or try "
-                "another --seed, a lower --learning_rate or a longer warm-up"
-            )
         if not self._enabled:
             return
         extra = {"best": best} if self._config.log_best_metric else {}
         add_results(self.folder, {**metrics, "global_step": step, **extra})
-        self._summarize("summaries/eval", step, metrics, confusions)
+        self._summarize("summaries/eval", step, metrics, self._task.confusions)
         if self._config.do_train:
             # This comes last: a run killed before it repeats the evaluation.
             self._record("eval", step, metrics)
