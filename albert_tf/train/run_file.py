@@ -54,8 +54,7 @@ class RunFile:
             log: receives the line.
 
         Raises:
-            InputError: the optimizer changed, so the checkpoints lack its slots; or the
-                file is damaged.
+            InputError: the file is damaged.
         """
         # With --num_runs, the checkpoints of each run are in a subfolder.
         folders = (self.folder, *self.folder.glob("run-*"))
@@ -67,11 +66,6 @@ class RunFile:
             for name, value in saved.items()
             if name in current and current[name] != value
         ]
-        if saved.get("optimizer", current["optimizer"]) != current["optimizer"]:
-            raise InputError(
-                f"--optimizer={current['optimizer']}: the run in {self.folder} had "
-                f"{saved['optimizer']}; use the same, or another --output_dir"
-            )
         if changed:
             log(f"Flags changed since the run began: {', '.join(changed)}")
 
