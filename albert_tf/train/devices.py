@@ -46,13 +46,7 @@ def create(config: DistributionSettings) -> tf.distribute.Strategy:
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes the files of the run."""
-    resolver = strategy.cluster_resolver
-    if resolver is None or not resolver.task_type:
-        return True
-    if resolver.task_type == "worker":
-        has_chief = "chief" in resolver.cluster_spec().as_dict()
-        return resolver.task_id == 0 and not has_chief
-    return resolver.task_type == "chief"
+    return strategy.extended.should_checkpoint
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
