@@ -75,7 +75,10 @@ def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
 def all_reduce_sum(
     strategy: tf.distribute.Strategy, values: Sequence[float]
 ) -> list[float]:
-    """Returns the sum of each float32 number over the replicas of all workers."""
+    """Returns the sum of each float32 number over the replicas of all workers.
+
+    It waits until all workers have called it.
+    """
 
     def add():
         context = tf.distribute.get_replica_context()
@@ -83,12 +86,6 @@ def all_reduce_sum(
 
     sums = strategy.run(tf.function(add, autograph=False))
     return strategy.experimental_local_results(sums)[0].numpy().tolist()
-
-
-def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have called this function."""
-    if is_multi_worker(strategy):
-        all_reduce_sum(strategy, [0.0])
 
 
 @contextlib.contextmanager
