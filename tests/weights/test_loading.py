@@ -607,16 +607,14 @@ def test_kerashub_presets_load_with_equal_outputs(kerashub, tmp_path):
         backbone, num_classes=5, preprocessor=None
     )
     randomised(classifier).save_to_preset(str(tmp_path / "preset"))
-    classifier.save_weights(tmp_path / "whole.weights.h5")
     assert weights.open_source(tmp_path / "preset").config() == CONFIG
-    for path in ("preset", "whole.weights.h5"):
-        model = models.AlbertClassifier(CONFIG, 5)
-        weights.load(model, tmp_path / path)
-        theirs = classifier(KERASHUB_TOKENS)
-        assert max_difference(model(TOKENS)["logits"], theirs) < 2e-5
-        ours = np.asarray(model.encoder(TOKENS)["sequence_output"])
-        theirs = np.asarray(backbone(KERASHUB_TOKENS)["sequence_output"])
-        assert max_difference(ours[REAL], theirs[REAL]) < 2e-5
+    model = models.AlbertClassifier(CONFIG, 5)
+    weights.load(model, tmp_path / "preset")
+    theirs = classifier(KERASHUB_TOKENS)
+    assert max_difference(model(TOKENS)["logits"], theirs) < 2e-5
+    ours = np.asarray(model.encoder(TOKENS)["sequence_output"])
+    theirs = np.asarray(backbone(KERASHUB_TOKENS)["sequence_output"])
+    assert max_difference(ours[REAL], theirs[REAL]) < 2e-5
     other = models.AlbertClassifier(
         dataclasses.replace(CONFIG, num_attention_heads=4), 5
     )
