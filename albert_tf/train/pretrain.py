@@ -18,7 +18,7 @@ def run(
     pretraining: PretrainingSettings,
     config: TrainingSettings,
     devices: DistributionSettings,
-    log: IO[str] | None = None,
+    log: IO[str] = sys.stderr,
 ) -> dict[str, float]:
     """Pretrains and evaluates a model; the chief also writes `run.json`.
 
@@ -26,7 +26,7 @@ def run(
         pretraining: the settings of model, data and objective.
         config: the run's settings.
         devices: the settings of the devices.
-        log: receives the lines of progress. Default: the standard error.
+        log: receives the lines of progress.
 
     Returns:
         Step and metrics of the best checkpoint; if there is none, `loop.Run.metrics`.
@@ -35,7 +35,6 @@ def run(
         InputError: see `loop.run`.
         Stopped: see `loop.run`.
     """
-    log = log or sys.stderr
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     with loop.lock_output_dir(config, strategy):
