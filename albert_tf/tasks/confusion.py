@@ -24,13 +24,6 @@ class Confusion:
     labels: tuple[str, ...]
     counts: np.ndarray
 
-    @property
-    def is_collapsed(self) -> bool:
-        """Whether all examples of several classes get the same prediction."""
-        # Numbers of true classes (rows) and of predicted classes (columns).
-        num_true, num_predicted = (self.counts.any(axis).sum() for axis in (1, 0))
-        return bool(num_predicted == 1 and num_true > 1)
-
     @classmethod
     def from_predictions(
         cls, labels: Sequence[str], targets: np.ndarray, predictions: np.ndarray

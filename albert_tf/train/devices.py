@@ -46,13 +46,7 @@ def create(config: DistributionSettings) -> tf.distribute.Strategy:
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes the files of the run."""
-    resolver = strategy.cluster_resolver
-    if resolver is None or not resolver.task_type:
-        return True
-    if resolver.task_type == "worker":
-        has_chief = "chief" in resolver.cluster_spec().as_dict()
-        return resolver.task_id == 0 and not has_chief
-    return resolver.task_type == "chief"
+    return strategy.extended.should_checkpoint
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
@@ -81,7 +75,10 @@ def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
 def all_reduce_sum(
     strategy: tf.distribute.Strategy, values: Sequence[float]
 ) -> list[float]:
-    """Returns the sum of each float32 number over the replicas of all workers."""
+    """Returns the sum of each float32 number over the replicas of all workers.
+
+    It waits until all workers have called it.
+    """
 
     def add():
         context = tf.distribute.get_replica_context()
@@ -89,12 +86,6 @@ def all_reduce_sum(
 
     sums = strategy.run(tf.function(add, autograph=False))
     return strategy.experimental_local_results(sums)[0].numpy().tolist()
-
-
-def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have called this function."""
-    if is_multi_worker(strategy):
-        all_reduce_sum(strategy, [0.0])
 
 
 @contextlib.contextmanager

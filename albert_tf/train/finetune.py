@@ -22,7 +22,6 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettin
 from albert_tf.train import devices, loop, report
 from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_chief, pad_multiple
-from albert_tf.train.loop import Outcome
 from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.train.step import Trainer
@@ -96,8 +95,6 @@ def run(job: Job) -> dict[str, float]:
         if job.writes:
             _check_export(config)
         _check_start(config)
-        if config.do_train:
-            run_file.check(job.log)
         task, splits = prepare_task(job)
         outcome = train(job, task, run_file)
         # `best` has the best checkpoint's step and metrics, if there is an evaluation.
@@ -124,7 +121,7 @@ def run(job: Job) -> dict[str, float]:
     return {**(best or results)}
 
 
-def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> Outcome:
+def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> loop.Run:
     """Trains and evaluates once or with several seeds, then restores the best weights.
 
     With --checkpoint=newest, the best run's model keeps its last weights instead. If
@@ -137,7 +134,7 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> Ou
         run_file: see `loop.run`.
 
     Returns:
-        The outcome of the best run.
+        The best run.
 
     Raises:
         InputError: see `loop.run`.
@@ -175,7 +172,8 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> Ou
             summary["runs"] = all_metrics
             files.write(job.folder / _RUNS, metadata.to_json(summary))
     if config.checkpoint == "best":
-        devices.barrier(job.strategy)
+        # No worker reads the checkpoint before the chief has written it.
+        devices.all_reduce_sum(job.strategy, [0.0])
         best.checkpoints.restore_best()
     return best
 

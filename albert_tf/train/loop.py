@@ -1,7 +1,6 @@
 """The training loop of all tasks: start or resume, train, log, save, evaluate."""
 
 import contextlib
-import dataclasses
 import sys
 import time
 import zlib
@@ -30,24 +29,6 @@ from albert_tf.weights.folder import ModelFolder
 
 _OPTIMIZERS = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}
 _POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """The result of a run.
-
-    Attributes:
-        metrics: metrics of the last evaluation; if there was none, the training metrics
-            of the last steps.
-        best: step and metrics of the best checkpoint; empty if there is none.
-        trainer: the trainer, which holds the last weights.
-        checkpoints: the checkpoints of the run's folder.
-    """
-
-    metrics: Mapping[str, float]
-    best: Mapping[str, float]
-    trainer: Trainer
-    checkpoints: Checkpoints
 
 
 def prepare(
@@ -99,7 +80,7 @@ def run(
     strategy: tf.distribute.Strategy,
     log: IO[str] = sys.stderr,
     run_file: RunFile | None = None,
-) -> Outcome:
+) -> "Run":
     """Trains and evaluates, resuming from the newest checkpoint in `output_dir`.
 
     Args:
@@ -133,7 +114,7 @@ def run(
         if is_chief(strategy) and config.do_train:
             task.save_assets(folder)
             if run_file is not None:
-                run_file.write(task)
+                run_file.write(task, reporter.log)
         devices.fold_in_replica_id(strategy, model)
         reporter.log_start(model, strategy, count_steps(optimizer))
         with contextlib.closing(reporter), stopping.catch_signals() as flag:
@@ -141,36 +122,45 @@ def run(
                 *(task, config, strategy, model, optimizer),
                 *(examples_seen, reporter.log, flag),
             )
-            loop = _Loop(config, strategy, trainer, checkpoints, reporter)
-            metrics = loop.run()
-        return Outcome(metrics, loop.best, trainer, checkpoints)
+            result = Run(config, trainer, checkpoints, reporter)
+            result.run()
+        return result
 
 
-class _Loop:
-    """Trains, and logs, saves and evaluates at intervals."""
+class Run:
+    """A run, which trains, and logs, saves and evaluates at intervals.
 
-    def __init__(self, config, strategy, trainer, checkpoints, reporter):
+    Attributes:
+        trainer: the trainer, which holds the last weights.
+        checkpoints: the checkpoints of the run's folder.
+        best: step and metrics of the best checkpoint; empty if there is none. All
+            workers have them, but only the chief writes them.
+    """
+
+    def __init__(self, config, trainer, checkpoints, reporter):
+        self.trainer = trainer
+        self.checkpoints = checkpoints
+        self.best: Mapping[str, float] = checkpoints.best
         self._config = config
-        self._trainer = trainer
         self._task = trainer.task
         self._evaluates = trainer.task.evaluation is not None
-        self._checkpoints = checkpoints
         self._reporter = reporter
-        self._is_chief = is_chief(strategy)
         self._last_save_step = self._step
         self._last_save_time = time.monotonic()
         self._train_metrics: Mapping[str, float] = {}
         self._eval_metrics: Mapping[str, float] = {}
-        # Step and metrics of the best checkpoint. All workers have them, but only the
-        # chief writes them.
-        self.best: Mapping[str, float] = checkpoints.best
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics of the last evaluation, or without one of the last training steps."""
+        return self._eval_metrics or self._train_metrics
 
     @property
     def _step(self) -> int:
-        return count_steps(self._trainer.optimizer)
+        return count_steps(self.trainer.optimizer)
 
-    def run(self) -> Mapping[str, float]:
-        """Trains and evaluates; returns the last metrics.
+    def run(self) -> None:
+        """Trains and evaluates.
 
         Raises:
             Stopped: after a signal; the state is saved.
@@ -189,7 +179,6 @@ class _Loop:
                 f"{': saved' if saved else ''}; run the same command again to resume"
             )
             raise
-        return self._eval_metrics or self._train_metrics
 
     def _train(self) -> None:
         config = self._config
@@ -198,12 +187,12 @@ class _Loop:
         is_done = self._step >= config.num_train_steps or self._should_stop_early()
         while not is_done:
             step = self._step
-            metrics = self._trainer.train(self._steps_to_event())
+            metrics = self.trainer.train(self._steps_to_event())
             if self._step == step:
                 continue  # float16 skipped the updates
             if not self._train_metrics or self._is_due(config.log_steps):
                 self._reporter.log_train(self._step, metrics)
-                self._trainer.start_window()
+                self.trainer.start_window()
             self._train_metrics = metrics
             if self._is_due(config.save_checkpoints_steps) or self._is_late():
                 self._save()
@@ -242,22 +231,22 @@ class _Loop:
         return self._evaluates and is_due and not self._reporter.has_evaluation(step)
 
     def _evaluate(self) -> None:
-        metrics, key = self._trainer.evaluate(), self._task.key_metric
+        metrics, key = self.trainer.evaluate(), self._task.key_metric
         self._eval_metrics, best = metrics, self.best.get(key, -np.inf)
         is_best = self._config.do_train and metrics[key] > best
         if is_best:
             self.best = {"step": self._step, **metrics}
             self._save()
-            if self._is_chief:
-                self._checkpoints.mark_best(self._step, self.best)
+            if self._reporter.enabled:
+                self.checkpoints.mark_best(self._step, self.best)
                 self._task.on_new_best_checkpoint(self._reporter.folder)
         self._reporter.log_eval(self._step, metrics, is_best, max(best, metrics[key]))
 
     def _save(self) -> None:
         """Writes a checkpoint of the current step, if it does not exist yet."""
         self._last_save_time = time.monotonic()
-        if self._is_chief and self._last_save_step != self._step:
-            self._checkpoints.save(self._trainer.examples_seen)
+        if self._reporter.enabled and self._last_save_step != self._step:
+            self.checkpoints.save(self.trainer.examples_seen)
             self._last_save_step = self._step
 
     def _should_stop_early(self) -> bool:

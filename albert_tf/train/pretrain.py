@@ -18,7 +18,7 @@ def run(
     pretraining: PretrainingSettings,
     config: TrainingSettings,
     devices: DistributionSettings,
-    log: IO[str] | None = None,
+    log: IO[str] = sys.stderr,
 ) -> dict[str, float]:
     """Pretrains and evaluates a model; the chief also writes `run.json`.
 
@@ -26,26 +26,22 @@ def run(
         pretraining: the settings of model, data and objective.
         config: the run's settings.
         devices: the settings of the devices.
-        log: receives the lines of progress. Default: the standard error.
+        log: receives the lines of progress.
 
     Returns:
-        Step and metrics of the best checkpoint; if there is none, `Outcome.metrics`.
+        Step and metrics of the best checkpoint; if there is none, `loop.Run.metrics`.
 
     Raises:
         InputError: see `loop.run`.
         Stopped: see `loop.run`.
     """
-    log = log or sys.stderr
-    log_line = functools.partial(print, file=log)
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
-    writes_run_file = config.do_train and is_chief(strategy)
     with loop.lock_output_dir(config, strategy):
-        if writes_run_file:
-            run_file.check(log_line)
         multiple = pad_multiple(strategy, config.xla)
         task = Pretraining(pretraining, evaluate=config.do_eval, multiple=multiple)
-        outcome = loop.run(task, config, strategy, log, run_file)
-    if writes_run_file:
+        result = loop.run(task, config, strategy, log, run_file)
+    if config.do_train and is_chief(strategy):
+        log_line = functools.partial(print, file=log)
         run_file.log_end(log_line, options=" --task=fill_mask 'The [MASK] is here.'")
-    return dict(outcome.best or outcome.metrics)
+    return dict(result.best or result.metrics)

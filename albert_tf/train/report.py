@@ -31,6 +31,10 @@ class Reporter:
         task: the run's task.
         config: the run's `TrainingSettings`.
         enabled: whether to log and write: True only on the chief.
+
+    Attributes:
+        folder: the argument.
+        enabled: the argument.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Reporter:
         self._stream = stream
         self._task = task
         self._config = config
-        self._enabled = enabled
+        self.enabled = enabled
         # Step and time of the first progress line, to estimate the remaining time.
         self._first_step, self._first_time = 0, 0.0
         # Step of the last progress line.
@@ -51,7 +55,7 @@ class Reporter:
 
     def log(self, text: str) -> None:
         """Writes a line, above the progress bar if there is one."""
-        if self._enabled:
+        if self.enabled:
             tqdm.write(text, self._stream)
             self._stream.flush()
 
@@ -64,12 +68,6 @@ class Reporter:
 
     def log_start(self, model: keras.Model, strategy: Any, step: int) -> None:
         """Logs the size of the model and of the remaining training."""
-        if self._enabled:
-            path = self.folder / curves.NAME
-            _append(path, "")  # creates the file
-            # A killed run may have left half a line. b"\n" also contains b"".
-            if path.read_bytes()[-1:] not in b"\n":
-                _append(path, "\n")
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
         self.log(f"  parameters {model.count_params():,}, shared ones once")
@@ -84,12 +82,6 @@ class Reporter:
             f"  training   {steps:,} steps, {steps * examples * tokens:,} tokens, "
             f"{steps * examples / total:,.2f} epochs of {total:,} examples"
         )
-        if config.num_warmup_steps >= config.num_train_steps:
-            self.log(
-                f"Hint: --num_warmup_steps={config.num_warmup_steps} and "
-                f"--num_train_steps={config.num_train_steps}: the learning rate never "
-                f"reaches {config.learning_rate:g}"
-            )
 
     def log_train(self, step: int, metrics: Mapping[str, float]) -> None:
         """Logs the mean metrics of the steps since the last progress line.
@@ -98,7 +90,7 @@ class Reporter:
             step: number of updates.
             metrics: the result of `Trainer.train`.
         """
-        if not self._enabled:
+        if not self.enabled:
             return
         if self._trackers is None:
             # The first line covers one step, whose time includes tracing the graph. So
@@ -171,17 +163,11 @@ class Reporter:
         """
         mark = f"  best {self._task.key_metric} so far" if is_best else ""
         self.log(f"eval at step {step:,}  {self._format(metrics)}{mark}")
-        confusions = self._task.confusions
-        if any(each.is_collapsed for each in confusions.values()):
-            self.log(
-                "Warning: every example gets the same label; train longer, or try "
-                "another --seed, a lower --learning_rate or a longer warm-up"
-            )
-        if not self._enabled:
+        if not self.enabled:
             return
         extra = {"best": best} if self._config.log_best_metric else {}
         add_results(self.folder, {**metrics, "global_step": step, **extra})
-        self._summarize("summaries/eval", step, metrics, confusions)
+        self._summarize("summaries/eval", step, metrics, self._task.confusions)
         if self._config.do_train:
             # This comes last: a run killed before it repeats the evaluation.
             self._record("eval", step, metrics)
@@ -195,7 +181,7 @@ class Reporter:
         if self._trackers is not None:
             self._trackers.end(best)
         self.close()
-        if self._enabled:
+        if self.enabled:
             picture = self.folder / "training_curves.png"
             with errors.log_failure("curves", self.log):
                 curves.draw(self.folder / curves.NAME, picture)

@@ -47,16 +47,8 @@ class RunFile:
             values |= flags.values(group)
         return json.loads(json.dumps(values))
 
-    def check(self, log: Callable[[str], None]) -> None:
-        """Logs which flags of a resumed run changed, in one line.
-
-        Args:
-            log: receives the line.
-
-        Raises:
-            InputError: the optimizer changed, so the checkpoints lack its slots; or the
-                file is damaged.
-        """
+    def _log_changes(self, log: Callable[[str], None]) -> None:
+        """Logs which flags of a resumed run changed, in one line."""
         # With --num_runs, the checkpoints of each run are in a subfolder.
         folders = (self.folder, *self.folder.glob("run-*"))
         if not any(map(checkpoints.steps, folders)):
@@ -67,20 +59,20 @@ class RunFile:
             for name, value in saved.items()
             if name in current and current[name] != value
         ]
-        if saved.get("optimizer", current["optimizer"]) != current["optimizer"]:
-            raise InputError(
-                f"--optimizer={current['optimizer']}: the run in {self.folder} had "
-                f"{saved['optimizer']}; use the same, or another --output_dir"
-            )
         if changed:
             log(f"Flags changed since the run began: {', '.join(changed)}")
 
-    def write(self, task: base.Task) -> None:
+    def write(self, task: base.Task, log: Callable[[str], None]) -> None:
         """Writes the file into its folder, which must exist.
 
+        Args:
+            task: the task of the run.
+            log: receives a line with the flags of a resumed run that changed, if any.
+
         Raises:
-            InputError: the file cannot be written.
+            InputError: the old file is damaged, or the new one cannot be written.
         """
+        self._log_changes(log)
         python = platform.python_version()
         versions = {"albert_tf": albert_tf.__version__, "python": python}
         for name in _LIBRARIES:

@@ -1,13 +1,11 @@
 """Logs the settings and metrics of a run to Weights & Biases and MLflow."""
 
-import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from albert_tf import errors
-from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 
 
@@ -18,12 +16,8 @@ def check(config: TrainingSettings) -> None:
         InputError: a library is missing.
     """
     for name in ("wandb", "mlflow"):
-        project = getattr(config, name)
-        if project and importlib.util.find_spec(name) is None:
-            raise InputError(
-                f"--{name}={project}: {name} is not installed; run pip install "
-                f"'albert_tf[{name}]'"
-            )
+        if project := getattr(config, name):
+            errors.check_installed(f"--{name}={project}", name, extra=name)
 
 
 class Trackers:

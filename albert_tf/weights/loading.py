@@ -93,11 +93,11 @@ def load(
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     parts = None if only is None else _as_tuple(only)
-    targets, shapes = _list_targets(model, source.format, parts), source.shapes
+    targets, shapes = names.expand(model, source.format, optimizer), source.shapes
+    if parts is not None:
+        targets = _select(targets, parts, type(model).__name__)
     if optimizer is not None:
-        names.build_optimizer(optimizer, model)
         _check_has_slots(source)
-        targets += names.expand_slots(optimizer, targets)
         shapes = {**shapes, **source.ignored}
     found: dict[Target, str | None] = {}
     for target in targets:
@@ -173,16 +173,13 @@ def _as_tuple(paths: str | Sequence[str]) -> tuple[str, ...]:
     return (paths,) if isinstance(paths, str) else tuple(paths)
 
 
-def _list_targets(model, format: str, only: Sequence[str] | None) -> list[Target]:
-    """Lists the targets of some parts of a model; None means all."""
-    targets = names.expand(model, format)
-    if only is None:
-        return targets
+def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[Target]:
+    """Selects the targets of some parts of a model, which is named by its class."""
     parts = {target.path.split(".")[0] for target in targets}
     if unknown := sorted({*only} - parts):
         raise InputError(
             f"only={unknown[0]!r}: expected one of {', '.join(sorted(parts))}, the "
-            f"parts of {type(model).__name__}"
+            f"parts of {model}"
         )
     return [target for target in targets if target.path.split(".")[0] in only]
 

@@ -234,8 +234,12 @@ class Target:
         return np.ascontiguousarray(value)
 
 
-def expand(model, format: str) -> list[Target]:
-    """Lists the tensors of a model in a format."""
+def expand(model, format: str, optimizer=None) -> list[Target]:
+    """Lists the tensors of a model in a format, and the slots of its optimizer, if any.
+
+    An optimizer that is not built is built; an optimizer of another package is
+    rejected.
+    """
     kind = type(model).__name__
     if kind not in HEADS:
         raise InputError(
@@ -258,7 +262,7 @@ def expand(model, format: str) -> list[Target]:
                 )
                 layout = _layout(format, row.kind, leaf, variable.shape, config)
                 targets.append(Target(keras_name, *names, variable, *layout))
-    return targets
+    return targets if optimizer is None else targets + _slots(optimizer, model, targets)
 
 
 def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
@@ -384,8 +388,15 @@ def format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
-def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
+def _slots(optimizer, model, targets: Iterable[Target]) -> list[Target]:
     """Lists the optimizer's slots of some TF1 tensors, in the tensors' layouts."""
+    if not hasattr(optimizer, "slots"):
+        raise InputError(
+            f"optimizer={type(optimizer).__name__}: expected one of "
+            f"albert_tf.optimizers, whose slots a TF1 checkpoint can hold"
+        )
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
     return [
         dataclasses.replace(
             target,
@@ -396,14 +407,3 @@ def expand_slots(optimizer, targets: Iterable[Target]) -> list[Target]:
         for target in targets
         for slot, variable in optimizer.slots(target.variable).items()
     ]
-
-
-def build_optimizer(optimizer, model) -> None:
-    """Builds an optimizer of this package if it is not built; rejects others."""
-    if not hasattr(optimizer, "slots"):
-        raise InputError(
-            f"optimizer={type(optimizer).__name__}: expected one of "
-            f"albert_tf.optimizers, whose slots a TF1 checkpoint can hold"
-        )
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)

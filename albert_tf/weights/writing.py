@@ -75,10 +75,7 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
 
     An optimizer of another package is rejected.
     """
-    targets = names.expand(model, format)
-    if optimizer is not None:
-        names.build_optimizer(optimizer, model)
-        targets += names.expand_slots(optimizer, targets)
+    targets = names.expand(model, format, optimizer)
     nameless = {t.path: t.variable.shape for t in targets if t.name is None}
     if nameless:
         raise InputError(

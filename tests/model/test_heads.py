@@ -216,24 +216,6 @@ def test_conditional_span_loss_worked_by_hand(arrays):
     assert answerable == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 2)
 
 
-def test_masked_lm_head_follows_its_formula(tiny, arrays):
-    random = np.random.default_rng(5)
-    head = heads.MaskedLMHead(tiny(hidden_act="tanh"))
-    head.build()
-    head.output_bias.assign(random.standard_normal(23, "float32"))
-    head.transform.bias.assign(random.standard_normal(8, "float32"))
-    states = random.standard_normal((2, 6, 12), "float32")
-    table = random.standard_normal((23, 8), "float32")
-    narrow = np.tanh(
-        states @ arrays(head.transform.kernel) + arrays(head.transform.bias)
-    )
-    narrow -= narrow.mean(-1, keepdims=True)
-    narrow /= np.sqrt((narrow**2).mean(-1, keepdims=True))
-    expected = narrow @ table.T + arrays(head.output_bias)
-    logits = head(ops.convert_to_tensor(states), ops.convert_to_tensor(table))
-    np.testing.assert_allclose(arrays(logits), expected, atol=1e-5)
-
-
 def test_regression_loss_worked_by_hand(arrays):
     logits = np.array([[1.0], [2.5], [-1.0]], "float32")
     each = arrays(heads.regression_loss(logits, np.array([3.0, 2.0, -1.0], "float32")))

@@ -182,16 +182,3 @@ def test_kernels_are_cast_once_and_only_for_their_own_thread(tiny):
         other.join()
     assert seen[0] is layer.kernel
     assert keras.backend.standardize_dtype(layer.kernel.dtype) == "float32"
-
-
-def test_feed_forward_follows_its_formula(tiny, arrays):
-    random = np.random.default_rng(5)
-    layer = layers.FeedForward(tiny(hidden_act="relu"))
-    layer.build()
-    layer.intermediate.bias.assign(random.standard_normal(20, "float32"))
-    layer.output_dense.bias.assign(random.standard_normal(12, "float32"))
-    hidden = random.standard_normal((2, 7, 12), "float32")
-    inner = hidden @ arrays(layer.intermediate.kernel) + arrays(layer.intermediate.bias)
-    output = np.maximum(inner, 0) @ arrays(layer.output_dense.kernel)
-    output += arrays(layer.output_dense.bias)
-    np.testing.assert_allclose(arrays(layer(hidden)), norm(hidden + output), atol=1e-5)

@@ -306,16 +306,6 @@ def test_a_gradient_that_is_not_finite_spoils_every_weight(name, bad):
     assert all(np.isnan(numpy(v)).all() for v in w)
 
 
-@BOTH
-def test_gradients_of_zero_change_only_what_decays(name):
-    w = [variable([1.0, 2.0]), variable([3.0], "beta")]
-    CLASSES[name](0.1).apply([ops.zeros(2), ops.zeros(1)], w)
-    # LAMB's ratio makes of the decay 0.01 * w one of the weight's own norm.
-    share = {"adamw": 0.1 * 0.01, "lamb": 0.1}[name]
-    np.testing.assert_allclose(numpy(w[0]), (1 - share) * np.array([1, 2]), rtol=1e-6)
-    assert numpy(w[1])[0] == 3
-
-
 def test_the_names_of_layers_do_not_stop_the_decay():
     with keras.name_scope("debiased"):
         w = variable([1.0, 2.0])

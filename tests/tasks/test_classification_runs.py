@@ -189,12 +189,15 @@ def test_broken_rows_are_errors_or_listed(run, own_table):
     assert "\n  and 2 more\n" in log and f"{path}: 2 blank lines skipped\n" in log
 
 
-def test_a_collapsed_model_is_warned_of(run, own_table, tmp_path):
+def test_the_folder_of_several_runs_serves_without_them(run, own_table, tmp_path):
     dev = tmp_path / "dev.csv"
     dev.write_text("text,label\n" + "list,no\n" * 7 + "list,yes\n" * 4)
     table = {"train_file": own_table("train", 24), "dev_file": str(dev)}
-    log = run(table=table, task_name="custom", do_eval=True, **TRAIN)
-    assert "Warning: every example gets the same label; " in log
+    run(table=table, num_runs=2, task_name="custom", do_eval=True, **TRAIN)
+    best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
+    table = {"dev_file": str(dev)}
+    log = run(new=False, table=table, task_name="custom", do_eval=True)
+    assert f"eval at step {best['step']}  loss {best['loss']:.4f}  " in log
 
 
 SHARE = {"threshold_to_export": 0.3, "export_dir": "x"}

@@ -146,7 +146,6 @@ def test_the_best_ensemble_is_searched_forward(run, members, root):
 
 
 def test_all_runs_answer_in_place_of_the_best(run):
-    run("runs", num_runs=3, **TRAIN)  # the next command has two runs
     folder, log = run("runs", ensemble=(), num_runs=2, do_predict=True, **TRAIN)
     assert log.count("Member ") == 2
     each = []

@@ -82,11 +82,8 @@ def files(tmp_path_factory, tiny):
     """Writes a model's configurations and records, and returns their folder."""
     folder = tmp_path_factory.mktemp("files")
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
-    for name, changes in {
-        "config": {},
-        "dropout": {**dropout, "num_hidden_layers": 1},
-    }.items():
-        config = tiny(**{"num_hidden_layers": 2, "type_vocab_size": 2, **changes})
+    for name, changes in (("config", {}), ("dropout", dropout)):
+        config = tiny(num_hidden_layers=1, type_vocab_size=2, **changes)
         (folder / f"{name}.json").write_text(config.to_json_string())
     random = np.random.default_rng(5)
     lengths = random.integers(6, T + 1, (ROWS, 1))
@@ -140,7 +137,7 @@ def run(settings_of, files, tmp_path):
     """Runs the script's function in this process; returns the log."""
     from albert_tf.train import pretrain
 
-    def call(folder, *flags, config="config.json"):
+    def call(folder, *flags, config="dropout.json"):
         argv = [*flags_of(files, tmp_path / folder, config), *flags]
         log = io.StringIO()
         pretrain.run(*settings_of(SCRIPT.name, *argv), log)
@@ -180,8 +177,8 @@ def workers_of_a_cluster():
 def test_devices_workers_and_microbatches_give_weights_of_one_device(
     start, run, tmp_path
 ):
-    run("one")
-    run("microbatches", "--gradient_accumulation_steps=2")
+    run("one", config="config.json")
+    run("microbatches", "--gradient_accumulation_steps=2", config="config.json")
     start("mirrored", "--distribution=mirrored", "--cpu_devices=2").wait()
     environs = workers_of_a_cluster()
     workers = [start("workers", environ=environ) for environ in environs]
@@ -219,12 +216,12 @@ def assert_close(folder, other, step):
     ids=["microbatches", "mirrored float16", "xla"],
 )
 def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, run, tmp_path):
-    flags = ["--objective=none", "--save_checkpoints_steps=1", *flags]
+    flags = ["--objective=none", "--save_checkpoints_steps=5", *flags]
     if "--cpu_devices=2" in flags:
         start("run", *flags).wait()
     else:
         run("run", *flags)
-    first, last = (tensors(tmp_path / "run", step) for step in (6, 10))
+    first, last = (tensors(tmp_path / "run", step) for step in (5, 10))
     pooler = "bert/pooler/dense/kernel"
     assert np.abs(first[pooler]).min() > 0
     np.testing.assert_array_equal(first[pooler], last[pooler])
@@ -236,7 +233,7 @@ def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, run, tmp_path
 def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, whole, tmp_path):
     flags = ["--num_train_steps=80", "--save_checkpoints_steps=7", "--deterministic"]
     options = {"config": "dropout.json"}
-    steps = sorted(np.random.default_rng().choice(np.arange(8, 80), 5, replace=False))
+    steps = sorted(np.random.default_rng().choice(np.arange(8, 80), 3, replace=False))
     for step in steps:
         start("killed", *flags, **options).kill_at(step)
     last = max(steps_saved(tmp_path / "killed"))
@@ -256,16 +253,16 @@ def assert_equal(folder, other, step, note=""):
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_damaged_checkpoint_is_named(run, tmp_path):
-    flags = ["--num_train_steps=6", "--save_checkpoints_steps=2"]
+    flags = ["--num_train_steps=2", "--save_checkpoints_steps=1"]
     run("run", *flags)
-    changed = tmp_path / "run/model.ckpt-6.data-00000-of-00001"
+    changed = tmp_path / "run/model.ckpt-2.data-00000-of-00001"
     content = bytearray(changed.read_bytes())
     content[700] ^= 1
     changed.write_bytes(content)
-    with pytest.raises(InputError, match=f"^{tmp_path}/run/model.ckpt-6"):
+    with pytest.raises(InputError, match=f"^{tmp_path}/run/model.ckpt-2"):
         run("run", *flags)
-    changed.with_name("model.ckpt-6.index").unlink()
-    assert f"Resuming from {tmp_path}/run/model.ckpt-4: " in run("run", *flags)
+    changed.with_name("model.ckpt-2.index").unlink()
+    assert f"Resuming from {tmp_path}/run/model.ckpt-1: " in run("run", *flags)
 
 
 @pytest.mark.usefixtures("eagerly", "draws")
@@ -273,7 +270,7 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_
     flags = [
         f"--eval_input_file={files / 'train.tfrecord'}",
         "--eval_every_steps=4",
-        "--eval_batch_size=24",
+        "--eval_batch_size=40",
         "--keep_checkpoint_max=1",
     ]
     text = run("run", *flags)
@@ -341,11 +338,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(run, tmp_path):
          "--max_predictions_per_seq=20: the records of {} have 3"),
         ("--train_batch_size=9 --gradient_accumulation_steps=2",
          "--train_batch_size=9: must be a multiple of 2 (1 devices x 2 microbatches)"),
+        ("--use_tpu", "--use_tpu: cannot connect to 'local': "),
+        ("--distribution=multi_worker",
+         "--distribution=multi_worker: needs TF_CONFIG in the environment, or a start "
+         "with Slurm's srun"),
     ],
 )  # fmt: skip
 def test_flags_that_do_not_fit_are_refused(run, files, flags, message):
     records = files / "train.tfrecord"
-    assert refusal(run, "run", *flags.split()) == message.format(records)
+    assert refusal(run, "run", *flags.split()).startswith(message.format(records))
 
 
 LOST = "error: lost another worker: it ended (see its log) or does not respond; run "
@@ -379,8 +380,27 @@ from albert_tf.train import checkpoints, devices, loop
 
 cpus = devices.DistributionSettings(distribution="mirrored", cpu_devices=2)
 strategy = devices.create(cpus)
-"""
-OVERFLOW_ON_ONE_REPLICA = """
+
+# Dropout
+
+with strategy.scope():
+    encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
+
+@tf.function
+def encode():
+    def on_replica():
+        return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
+    return strategy.run(lambda: on_replica()["pooled_output"])
+
+devices.fold_in_replica_id(strategy, encoder)
+seen = []
+for _ in range(3):
+    seen += [part.numpy() for part in strategy.experimental_local_results(encode())]
+different = {{values.tobytes() for values in seen}}
+assert len(different) == 6, seen
+
+# An overflow on the second replica
+
 config = loop.TrainingSettings(
     output_dir="", precision="float16", num_warmup_steps=0, train_batch_size=2
 )
@@ -414,44 +434,18 @@ assert (model.get_weights()[0] != before[0]).all()
 """
 
 
-def execute(processes, code):
-    process = processes.Process(target=exec, args=(TWO_REPLICAS + code, {}))
+def test_replicas_drop_different_values_and_skip_steps_together(processes, files):
+    code = TWO_REPLICAS.format(config=str(files / "dropout.json"))
+    process = processes.Process(target=exec, args=(code, {}))
     process.start()
     process.join(PATIENCE)
     assert process.exitcode == 0
 
 
-def test_overflow_on_one_replica_skips_the_step_on_all(processes):
-    execute(processes, OVERFLOW_ON_ONE_REPLICA)
-
-
-DROPOUT_OF_REPLICAS = """
-with strategy.scope():
-    encoder = AlbertEncoder(AlbertConfig.from_json_file({config!r}))
-
-@tf.function
-def encode():
-    def on_replica():
-        return encoder(dict(input_ids=tf.constant([[1, 2, 3, 4]])), training=True)
-    return strategy.run(lambda: on_replica()["pooled_output"])
-
-devices.fold_in_replica_id(strategy, encoder)
-seen = []
-for _ in range(3):
-    seen += [part.numpy() for part in strategy.experimental_local_results(encode())]
-different = {{values.tobytes() for values in seen}}
-assert len(different) == 6, seen
-"""
-
-
-def test_replicas_drop_different_values(processes, files):
-    config = str(files / "dropout.json")
-    execute(processes, DROPOUT_OF_REPLICAS.format(config=config))
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_an_evaluation_that_a_kill_prevented_comes_first(run, files, tmp_path):
     flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=2"]
+    flags += ["--eval_batch_size=64"]
     run("run", *flags, "--num_train_steps=4")
     metrics = tmp_path / "run/metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
@@ -515,8 +509,7 @@ def test_workers_stop_together_when_one_gets_a_signal_or_is_lost(start, tmp_path
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("skipped", [(), (1, 3)])
-def test_events_come_at_their_steps(skipped, run, files, tmp_path, monkeypatch):
+def test_events_come_at_their_steps(run, files, tmp_path, monkeypatch):
     """A call whose updates float16 skips does not count as steps."""
     from albert_tf.train.step import Trainer
 
@@ -524,13 +517,18 @@ def test_events_come_at_their_steps(skipped, run, files, tmp_path, monkeypatch):
 
     def skip(self, num_steps):
         metrics = train(self, num_steps)
-        if next(calls) in skipped:
+        if next(calls) in (1, 3):
             self.optimizer.iterations.assign_sub(num_steps)
         return metrics
 
     monkeypatch.setattr(Trainer, "train", skip)
     flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=3"]
-    flags += ["--log_steps=4", "--save_checkpoints_steps=5", "--keep_checkpoint_max=9"]
+    flags += [
+        "--eval_batch_size=64",
+        "--log_steps=4",
+        "--save_checkpoints_steps=5",
+        "--keep_checkpoint_max=9",
+    ]
     run("run", *flags)
     lines = [*curves.entries(tmp_path / "run/metrics.jsonl")]
     expected = {"train": [1, 4, 8, 10], "eval": [3, 6, 9, 10]}

@@ -73,6 +73,6 @@ def test_a_service_that_fails_is_warned_of_and_the_others_go_on(libraries, tmp_p
 def test_a_missing_library_is_named(name, monkeypatch, refuses):
     monkeypatch.setitem(sys.modules, name, None)
     with refuses(
-        f"--{name}=stars: {name} is not installed; run pip install 'albert_tf[{name}]'"
+        f"--{name}=stars needs the package {name}: pip install 'albert_tf[{name}]'"
     ):
         trackers.check(TrainingSettings(output_dir="x", **{name: "stars"}))

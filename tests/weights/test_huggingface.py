@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import safetensors.numpy
 from helpers import SMALL_MODEL, refusal, tiny
 
 from albert_tf import weights
@@ -181,22 +179,6 @@ def test_a_run_is_written_with_its_head_and_labels(
     }
     assert settings_in(tmp_path / "hf")["model_max_length"] == min(length, 64)
     assert "\nskipped" not in capsys.readouterr().out
-
-
-def test_labels_of_tokens_need_no_pooler(tmp_path):
-    model = models.AlbertTokenClassifier(CONFIG, 3)
-    task = {"kind": "token_classification", "labels": ["O", "B-PER", "I-PER"]}
-    path = weights.save(model, tmp_path, "hf", task=task) / "model.safetensors"
-    tensors = safetensors.numpy.load_file(path)
-    written = {name: x for name, x in tensors.items() if "pooler" not in name}
-    safetensors.numpy.save_file(written, path)
-    source = weights.open_source(tmp_path)
-    copy = weights.model_for(source, source.config())
-    report = weights.load(copy, source, allow_missing="encoder.pooler")
-    assert [*report.missing] == ["encoder.pooler.kernel", "encoder.pooler.bias"]
-    np.testing.assert_array_equal(
-        copy.head.output_dense.kernel, model.head.output_dense.kernel
-    )
 
 
 def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, capsys):

@@ -37,11 +37,7 @@ def open(path: Path) -> Source:
 
     def collect(prefix, name, item):
         if isinstance(item, h5py.Dataset):
-            # A file of a complete task model has the backbone in this folder. The other
-            # tensors of such a file (`key` is the whole name) belong to the head.
-            key = name.removeprefix("layers/albert_backbone/")
-            is_head = "layers/albert_backbone" in item.file and key == name
-            tensors[("task/" if is_head else prefix) + key] = item
+            tensors[prefix + name] = item
 
     with errors.wrap_read(path, "a readable HDF5 file"):
         for file, prefix in ((path, ""), (path.with_name(_TASK), "task/")):
