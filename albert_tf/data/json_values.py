@@ -111,7 +111,8 @@ def rows(
             header |= value
         items = _items(value)
         if items is None:
-            yield 1, value
+            blank = text[: len(text) - len(text.lstrip())]
+            yield blank.count("\n") + 1, value
         else:
             yield from ((f"row {n}", item) for n, item in enumerate(items, 1))
         return

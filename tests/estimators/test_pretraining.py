@@ -1,5 +1,6 @@
 """Pretraining from Python: what the script does, with its settings."""
 
+import io
 import json
 
 import numpy as np
@@ -8,9 +9,9 @@ from helpers import DATA, refusal
 
 import albert_tf
 from albert_tf import Pretrainer, corpus
-from albert_tf.commands import pretrain
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
+from albert_tf.train import pretrain
 from albert_tf.train.settings import DistributionSettings
 
 STEPS = {"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 0.002}
@@ -51,7 +52,7 @@ def trained(files, tmp_path_factory):
     return model.fit(files["records"], output_dir=folder, **data, **STEPS, **BIAS)
 
 
-def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot, capsys):
+def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot):
     records, folder = (str(files["records"]),), tmp_path / "script"
     settings = PretrainingSettings(
         albert_config_file=str(files["size"]),
@@ -62,8 +63,9 @@ def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot, capsys
     )
     flags = {"output_dir": str(folder), "do_eval": True, "train_batch_size": 5}
     run = TrainingSettings(**flags, **STEPS, **MORE)
-    pretrain.main(settings, run, DistributionSettings())
-    assert "the output bias from " in capsys.readouterr().err
+    log = io.StringIO()
+    pretrain.run(settings, run, DistributionSettings(), log)
+    assert "the output bias from " in log.getvalue()
     ours, theirs = snapshot(trained.folder_), snapshot(folder)
     names = {path.name for path in theirs if path.name.startswith("model.ckpt-")}
     assert {"model.ckpt-4.index", "model.ckpt-best.index"} < names
