@@ -108,9 +108,9 @@ def is_complete(
         old = {**description.get("settings", {}), **description.get("vocabulary", {})}
         new = {**identity["settings"], **identity["vocabulary"]}
         changes = [
-            f"{key} was {json.dumps(old.get(key))}, is now {json.dumps(value)}"
-            for key, value in new.items()
-            if value != old.get(key)
+            f"{key} was {json.dumps(old.get(key))}, is now {json.dumps(new.get(key))}"
+            for key in {**old, **new}
+            if old.get(key) != new.get(key)
         ]
         if changes:
             raise InputError(

@@ -130,8 +130,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     with files.create(record_file(path)) as file:
         for text in shard.read_texts():
             for drawn in shard.draw_rounds(text):
-                made = [*itertools.chain.from_iterable(shard.encode(text, drawn))]
-                for number, block in shard.divide(made):
+                frames = [*itertools.chain.from_iterable(shard.encode(text, drawn))]
+                for number, block in shard.divide(frames):
                     data = b"".join(block)
                     file.write(data)
                     blocks.append(Block(number, len(block), offset, len(data)))
@@ -219,21 +219,22 @@ class Shard:
             drawn = np.concatenate([pairs.pair(*shared) for _ in range(count)])
             yield drawn[rng.permutation(len(drawn))]
 
-    def divide(self, made: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    def divide(self, frames: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         """Divides the shuffled records of a round evenly among the output files.
 
         Yields:
             The number of an output file, and the records of a block.
         """
         file_count = len(self._config.record_files(self._plan.subset))
-        tokens = len(made) * self._config.max_seq_length
+        count = len(frames)
+        tokens = count * self._config.max_seq_length
         # Rounded up, so that every file gets the same number of blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
         for i in range(block_count):
-            begin, end = (n * len(made) // block_count for n in (i, i + 1))
+            begin, end = (n * count // block_count for n in (i, i + 1))
             if begin < end:
-                yield (first_file + i) % file_count, made[begin:end]
+                yield (first_file + i) % file_count, frames[begin:end]
 
     def encode(self, text: pairs.Text, drawn: np.ndarray) -> Iterator[list[bytes]]:
         """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`."""

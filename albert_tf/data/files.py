@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import filelock
-
 from albert_tf import errors
 from albert_tf.errors import InputError
 
@@ -213,6 +211,8 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
         InputError: another process or thread holds the lock, or the folder cannot be
             written.
     """
+    import filelock  # --help of a command does not need it
+
     is_new = not folder.exists()
     lock = filelock.FileLock(folder.resolve() / LOCK, is_singleton=True)
     with errors.wrap_write(folder):

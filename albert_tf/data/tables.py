@@ -277,7 +277,19 @@ def _open(
     text = data.decode(errors="surrogateescape")
     if suffix in _JSON:
         return json_values.rows(text, path), functools.partial(_from_json, columns)
-    default = "," if suffix == ".csv" else "\t"
+    return _open_cells(path, text, columns, header, dialect, log)
+
+
+def _open_cells(
+    path: Path,
+    text: str,
+    columns: Sequence[Column],
+    header: Sequence[str] | None,
+    dialect: Dialect,
+    log: Callable[[str], None],
+) -> tuple[_NumberedRows, Callable[[Any], list[Value]]]:
+    """Opens the text of a TSV or CSV table, see `_open`."""
+    default = "," if files.suffix(path) == ".csv" else "\t"
     is_quoted = dialect.quoted or default == ","
     delimiter, skipped_lines = dialect.delimiter or default, 0
     if is_quoted and (match := _SEP.match(text)):

@@ -306,13 +306,13 @@ def _check_num_runs(config: FineTuningSettings) -> None:
     """Checks that `output_dir` has several runs only if --num_runs says so."""
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
-    found = "several runs; pass --num_runs"
+    content = "several runs; pass --num_runs"
     is_other = holds_several and config.do_train
     if config.num_runs > 1:
-        found = "a single run; pass --num_runs=1"
+        content = "a single run; pass --num_runs=1"
         is_other = not holds_several and any(folder.glob("model.ckpt-*.index"))
     if is_other:
-        raise InputError(f"--output_dir={folder}: has {found} or use another folder")
+        raise InputError(f"--output_dir={folder}: has {content} or use another folder")
 
 
 def _check_export(config: FineTuningSettings) -> None:

@@ -44,8 +44,8 @@ def choose(folder: Path, checkpoint: str) -> Path:
         expected += "model.weights.h5; a pickle can run code and is not read)"
         if chosen is not None:
             expected = f"{chosen!r}, which its file `checkpoint` names"
-        found = ", ".join(names) or "none"
-        raise InputError(f"{folder}: expected {expected}; found {found}")
+        actual = ", ".join(names) or "none"
+        raise InputError(f"{folder}: expected {expected}; found {actual}")
     kind = "best" if chosen == BEST else "newest"
     _log.info("%s: reading its %s checkpoint, %s", folder, kind, chosen)
     return folder / chosen

@@ -58,11 +58,12 @@ class ModelFolder:
         """The opened weights.
 
         Raises:
-            InputError: see `open_source`.
+            InputError: there is no path, or see `open_source`.
         """
         from albert_tf.weights.formats import open_source  # imports Keras
 
-        assert self._path is not None  # `output_dir` has no `source`
+        if self._path is None:
+            raise InputError("no weights: expected a path")
         return open_source(self._path, self._checkpoint)
 
     @functools.cached_property

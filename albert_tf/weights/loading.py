@@ -99,15 +99,15 @@ def load(
     if optimizer is not None:
         _check_has_slots(source)
         shapes = {**shapes, **source.ignored}
-    found: dict[Target, str | None] = {}
+    matches: dict[Target, str | None] = {}
     for target in targets:
         choices = (target.name, target.group0 if init_from_group0 else None)
-        found[target] = next((name for name in choices if name in shapes), None)
-    used = {*found.values(), None if optimizer is None else names.STEP}
+        matches[target] = next((name for name in choices if name in shapes), None)
+    used = {*matches.values(), None if optimizer is None else names.STEP}
     report = Report(
         format=source.format,
-        loaded=tuple(t.path for t, name in found.items() if name is not None),
-        missing={t.path: t.shape for t, name in found.items() if name is None},
+        loaded=tuple(t.path for t, name in matches.items() if name is not None),
+        missing={t.path: t.shape for t, name in matches.items() if name is None},
         unused={
             name: shape
             for name, shape in source.shapes.items()
@@ -115,9 +115,9 @@ def load(
         },
         ignored=tuple(name for name in source.ignored if name not in used),
     )
-    _check_fit(model, report, parts, _as_tuple(allow_missing), found, source)
+    _check_fit(model, report, parts, _as_tuple(allow_missing), matches, source)
     step = None if optimizer is None else source.read(names.STEP)
-    _assign({t: name for t, name in found.items() if name}, source, head_order)
+    _assign({t: name for t, name in matches.items() if name}, source, head_order)
     if optimizer is not None:
         optimizer.iterations.assign(step)
     for state, tensors in (("not set", report.missing), ("not used", report.unused)):
@@ -185,11 +185,11 @@ def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[
 
 
 def _assign(
-    found: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
+    matches: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
 ) -> None:
     """Reads and checks all tensors, then sets the variables."""
     values: dict[int, np.ndarray] = {}
-    for target, name in found.items():
+    for target, name in matches.items():
         tensor, variable = source.read(name), target.variable
         with wrap_read(f"{source.path}: {name}", "real numbers"):
             value = target.from_format(tensor)
@@ -207,12 +207,12 @@ def _assign(
             first_value = variable
         if not np.array_equal(values.setdefault(id(variable), first_value), value):
             raise InputError(f"{source.path}: {name}: expected {expected}")
-    for target in found:
+    for target in matches:
         if not isinstance(target.variable, np.ndarray):
             target.variable.assign(values[id(target.variable)])
 
 
-def _check_fit(model, report: Report, parts, allowed, found, source: Source) -> None:
+def _check_fit(model, report: Report, parts, allowed, matches, source: Source) -> None:
     """Checks that no weight is missing, unused or of another shape; see `load`."""
     is_in_encoder = names.ENCODER_NAMES[source.format].match
     missing, unused = dict(report.missing), dict(report.unused)
@@ -228,7 +228,7 @@ def _check_fit(model, report: Report, parts, allowed, found, source: Source) -> 
     lines += [
         f"  {name}: shape {list(shapes[name])} in the file, {list(target.shape)} by "
         f"the configuration"
-        for target, name in found.items()
+        for target, name in matches.items()
         if name is not None and shapes[name] != target.shape
     ]
     if lines:

@@ -165,13 +165,13 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
             f"options, {len(answers)} answers; expected as many of each"
         )
     for i, text in enumerate(texts):
-        place = f"{location}: question {i + 1}" if is_passage else location
+        question_location = f"{location}: question {i + 1}" if is_passage else location
         if not isinstance(text, str):
-            raise InputError(f"{place}: {describe(text)}; expected a text")
-        options = _parse_options(option_lists[i], place)
-        answer = _parse_answer(answers[i], options, place)
+            raise InputError(f"{question_location}: {describe(text)}; expected a text")
+        options = _parse_options(option_lists[i], question_location)
+        answer = _parse_answer(answers[i], options, question_location)
         name = f"{id}-{i + 1}" if is_passage else str(id)
-        yield Question(name, article, text, options, answer, level, place)
+        yield Question(name, article, text, options, answer, level, question_location)
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:

@@ -185,8 +185,8 @@ def _read(item: Any, location: str, path: str | Path) -> Iterator[tuple[str, Que
         paragraph_location = f"{location}.paragraphs[{i}]"
         context = get(paragraph, "context", str, paragraph_location)
         for j, question in enumerate(get(paragraph, "qas", list, paragraph_location)):
-            place = f"{paragraph_location}.qas[{j}]"
-            yield context, _parse_question(question, place, path)
+            question_location = f"{paragraph_location}.qas[{j}]"
+            yield context, _parse_question(question, question_location, path)
 
 
 def _parse_question(value: Any, location: str, path: str | Path) -> Question:

@@ -5,7 +5,7 @@ token becomes [UNK]. A sentence longer than an input is divided into windows, wh
 overlap by half. Each word is labeled in the window in which it has the most context.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -111,10 +111,7 @@ def tag_texts(
 
         kind = tf.gather(type_of, label)
         row = words.value_rowids()
-        same = (kind[1:] == kind[:-1]) & (row[1:] == row[:-1])
-        continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]  # empty without words
-        in_span = kind >= 0
-        is_first = in_span & (tf.gather(begins_span, label) | ~continues)
+        in_span, is_first = _group_words(kind, tf.gather(begins_span, label), row)
         span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_span)
         count = tf.reduce_sum(tf.cast(is_first, tf.int32))
         row = tf.boolean_mask(row, is_first)
@@ -133,17 +130,36 @@ def tag_texts(
                 tf.boolean_mask(probability, in_span), span, count
             ),
         }
-        default = {"begins": -1, "ends": -1}
-        return {
-            name: tf.RaggedTensor.from_value_rowids(
-                values, row, words.nrows(), validate=False
-            ).to_tensor(default.get(name))
-            for name, values in spans.items()
-        }
+        return _pad(spans, row, words.nrows())
 
     return serving.ServingFunction(
         model, inputs, answer, serving.text_specs(pairs=False)
     )
+
+
+def _group_words(kind: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
+    """Returns whether each word is in a span, and whether it is the first one there.
+
+    Args:
+        kind: int32 [N], the type of each word's label; -1 outside spans.
+        begins_span: bool [N], whether the label always begins a span.
+        row: int [N], the text of each word.
+    """
+    same = (kind[1:] == kind[:-1]) & (row[1:] == row[:-1])
+    continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]  # empty without words
+    in_span = kind >= 0
+    return in_span, in_span & (begins_span | ~continues)
+
+
+def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
+    """Pads the spans of `count` texts to the largest number of spans of a text."""
+    default = {"begins": -1, "ends": -1}
+    return {
+        name: tf.RaggedTensor.from_value_rowids(
+            values, row, count, validate=False
+        ).to_tensor(default.get(name))
+        for name, values in spans.items()
+    }
 
 
 _LABEL_SPECS = {

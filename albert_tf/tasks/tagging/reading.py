@@ -155,17 +155,9 @@ def _read_columns(
 
     tables = []
     for sentence in sentences:
-        rows = list(itertools.dropwhile(is_comment, sentence))  # before the sentence
-        cells = [_split_cells(line) for _, line in rows]
-        for (number, line), row in zip(rows, cells, strict=True):
-            if len(row) != width or not row[token_index]:
-                raise InputError(
-                    f"{path}:{number}: {errors.quote(line)}: expected {width} columns, "
-                    f"as before, of which number {token_index + 1} is the token"
-                )
-        if rows:
-            columns = list(zip(*cells, strict=True))
-            tables.append(_Columns(tuple(number for number, _ in rows), columns))
+        # Comments precede a sentence.
+        if rows := list(itertools.dropwhile(is_comment, sentence)):
+            tables.append(_to_columns(path, rows, width, token_index))
     if width > 1:
         needs_label = width == _CONLL_U_COLUMNS and label_column is None
         tables = _check_first_column(path, tables, token_column, needs_label)
@@ -179,6 +171,19 @@ def _read_columns(
         for table in tables
         if table.numbers
     ]
+
+
+def _to_columns(path: Any, rows: list[tuple[int, str]], width: int, token: int):
+    """Returns the columns of a sentence; `token` is the index of the token's column."""
+    cells = [_split_cells(line) for _, line in rows]
+    for (number, line), row in zip(rows, cells, strict=True):
+        if len(row) != width or not row[token]:
+            raise InputError(
+                f"{path}:{number}: {errors.quote(line)}: expected {width} columns, as "
+                f"before, of which number {token + 1} is the token"
+            )
+    columns = list(zip(*cells, strict=True))
+    return _Columns(tuple(number for number, _ in rows), columns)
 
 
 def _check_first_column(
