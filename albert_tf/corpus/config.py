@@ -88,11 +88,12 @@ class CorpusSettings(MaskingSettings):
         favor_shorter_ngram: Draw spans of n words with probability proportional to 1/n;
             otherwise prefer longer spans.
         do_whole_word_mask: Mask whole words instead of single tokens.
-        word_rule: Rule for word boundaries. word_mark: at the word mark of the tokens,
-            for any script. spaces: only at spaces, for Chinese text that has been
-            segmented. released: at every token that is not only English letters.
-        do_permutation: Also draw other spans, with as many tokens as the masked ones;
-            shuffle these tokens and predict them too.
+        word_rule: Rule for the starts of words. word_mark uses the word marks of the
+            tokens, for any script. spaces uses only spaces, for segmented Chinese text.
+            released starts a word at every token that has other characters than English
+            letters.
+        do_permutation: Also draw other spans with the same number of tokens, shuffle
+            their tokens, and predict these, too.
         released_behaviour: Follow the released generator wherever this one differs on
             purpose; docs/pretraining_data.md lists the differences.
         random_seed: Random seed.

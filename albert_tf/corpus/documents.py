@@ -29,7 +29,7 @@ RANGE_BYTES = 1 << 18
 # Larger, because the search for the end of a range takes a request to the file system.
 REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
-# Longer documents are divided, so that a file without blank lines fits into memory.
+# Longer documents are divided, because a file without blank lines must fit into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
 # One in 200 sentences of Wikipedia is longer. With longer segments, much text would not
 # fit into records and be lost, and A and B would always have similar lengths.
@@ -66,7 +66,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         InputError: a pattern matches no file, or two patterns match the same file.
     """
     sizes: dict[str, int] = {}
-    seen: dict[str, str] = {}
+    paths: dict[str, str] = {}  # by real path
     for pattern in patterns:
         matches = files.glob(pattern)
         if not matches:
@@ -75,9 +75,10 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
                 f"such as corpus/*.txt"
             )
         for path, size in sorted(matches.items()):
-            first_path = seen.setdefault(files.real_path(path), path)
-            if first_path in sizes:
-                raise InputError(f"--input_file: {path} and {first_path} are one file")
+            key = files.real_path(path)
+            if key in paths:
+                raise InputError(f"--input_file: {path} and {paths[key]} are one file")
+            paths[key] = path
             sizes[path] = size
     return sizes
 

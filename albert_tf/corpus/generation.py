@@ -154,20 +154,20 @@ def _run_jobs(
         run: see `_make_files`.
 
     Raises:
-        InputError: a job raised it.
+        InputError: a job raised an InputError.
     """
     paths = [job[0] for job in jobs]
-    complete = files.glob(f"{work}/*.json").keys() & set(paths)
-    if complete:
-        log.write(f"{name}: {len(complete)} of {len(paths)} resumed\n")
+    complete_paths = files.glob(f"{work}/*.json").keys() & set(paths)
+    if complete_paths:
+        log.write(f"{name}: {len(complete_paths)} of {len(paths)} resumed\n")
     with tqdm(
         total=len(paths),
-        initial=len(complete),
+        initial=len(complete_paths),
         desc=name,
         file=log,
         mininterval=0.2 if log.isatty() else _SECONDS_BETWEEN_LINES,
     ) as bar:
-        for _ in run(function, [job for job in jobs if job[0] not in complete]):
+        for _ in run(function, [job for job in jobs if job[0] not in complete_paths]):
             bar.update()
     results = [files.read_json(path) or {} for path in paths]
     for path, result in zip(paths, results, strict=True):

@@ -1,9 +1,9 @@
 """Masks n-grams of whole words, a batch at a time, without a loop over tokens.
 
-The paper (section 3.1) draws spans of n words, n from 1 to `ngram` with probability
-proportional to 1/n, until 15 % of the tokens are to be predicted. 80 % of these tokens
-become [MASK], 10 % do not change, and 10 % become a random token. The settings can
-change these shares.
+The paper (section 3.1) draws spans of 1 to `ngram` words until they have 15 % of the
+tokens. The probability of a span of n words is proportional to 1/n. Of the tokens in
+the spans, 80 % become [MASK], 10 % do not change, and 10 % become a random token. The
+settings can change these shares.
 
 All draws of a row depend only on its seed, so a row gets the same masks in any batch.
 The generator draws the seeds; `dynamic_masking` computes them from the row's position
@@ -25,9 +25,9 @@ from albert_tf.corpus.config import CorpusSettings
 # `do_permutation`, spans are taken a second time. `dynamic_masking` draws the order of
 # A and B with `ORDER`.
 _SPANS, _SPANS_TO_PERMUTE, _REPLACEMENT, _SHUFFLE, ORDER = range(5)
-# The key of a word consists of its random rank, the random length of its span, and its
-# number in the row, from the highest to the lowest bit. The length and the number have
-# this many bits.
+# The key of a word has three parts, from the highest bit to the lowest: its random
+# rank, the random length of its span, and its number in the row. The length and the
+# number have this many bits.
 _BITS = 16
 _LOW_BITS = (1 << _BITS) - 1
 FEATURES = {
@@ -99,9 +99,9 @@ def mask(
 ) -> None:
     """Masks a batch of features, see `shards.spec`.
 
-    The words of a row are tried in random order as first words of spans, and the number
-    of words n is drawn for each span. If a span has more tokens than the row still
-    needs, it loses words at its end. A span that has too many tokens with one word, or
+    The words of a row are tried in random order as first words of spans. The number of
+    words n is drawn for each span. If a span has more tokens than the row still needs,
+    it loses words at its end. A span that has too many tokens with one word, or
     overlaps another span, is skipped. Therefore accepted spans are shorter than drawn
     spans, as in the released code: the shares of 1, 2 and 3 words are 0.61/0.26/0.14
     instead of 0.55/0.27/0.18.

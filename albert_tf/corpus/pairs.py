@@ -123,10 +123,11 @@ class _PairDrawer:
         """Draws the pairs of one document, before truncation."""
         bounds, rng = self.text.bounds, self.rng
         objective = self.config.sentence_objective
-        is_released = self.config.released_behaviour
         samples_others = self.config.samples_other_documents
         target = self._draw_target()
-        start = document.start  # number of the pair's first segment
+        # `start`, `middle` and `stop` are numbers of segments: A ends before `middle`,
+        # and B ends before `stop`. A single segment is cut at a word start instead.
+        start = document.start
         while start < document.stop:
             a_begin = bounds[start]
             stop = bisect.bisect_left(
@@ -138,8 +139,8 @@ class _PairDrawer:
                 is_single or (objective == "nsp" and rng.random() < 0.5)
             ):
                 a_end = bounds[middle]
-                b = self._draw_other(document, target - (a_end - a_begin))
-                yield a_begin, a_end, *b, 1
+                b_begin, b_end = self._draw_other(document, target - a_end + a_begin)
+                yield a_begin, a_end, b_begin, b_end, 1
                 # B is from another document, so the next pair begins where A ends.
                 start = middle
             else:
@@ -150,24 +151,31 @@ class _PairDrawer:
                     else:
                         yield a_begin, cut, cut, bounds[stop], 0
                 start = stop
-            if not is_released:
+            if not self.config.released_behaviour:
                 target = self._draw_target()
 
     def _draw_target(self) -> int:
+        """Draws the target length of a pair, in tokens."""
         longest = self.config.max_num_tokens
         if self.rng.random() < self.config.short_seq_prob:
             return self.rng.randint(2, longest)
         return longest
 
     def _draw_other(self, document: range, target: int) -> tuple[int, int]:
-        """Draws B from another document; B begins at a random segment."""
+        """Draws the begin and end of B; it begins at any segment of another document.
+
+        Args:
+            document: the document of A.
+            target: the length that B should reach, in tokens.
+        """
         documents, bounds = self.text.documents, self.text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
             other = self.rng.choice(documents)
             if other != document:
                 break
         else:
-            # The released code keeps `document`. Here the first other one is taken.
+            # The released code then takes B from `document`. Here the first other
+            # document is taken.
             others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self.rng.choice(other)
@@ -176,7 +184,7 @@ class _PairDrawer:
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:
-        """Draws the position at which to divide a segment; None for a single word."""
+        """Draws the token at which to divide a segment; None for a single word."""
         begin, end = self.text.bounds[segment : segment + 2]
         word_begins = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
         if not word_begins.size:

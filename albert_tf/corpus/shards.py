@@ -228,7 +228,7 @@ class Shard:
         file_count = len(self._config.record_files(self._plan.subset))
         count = len(frames)
         tokens = count * self._config.max_seq_length
-        # Rounded up, so that every file gets the same number of blocks.
+        # Rounded up to a multiple of `file_count`: each file gets equally many blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
         for i in range(block_count):
