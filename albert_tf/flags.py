@@ -120,16 +120,20 @@ class Settings:
         items = fields(type(self))
         for item in items:
             value = getattr(self, item.name)
-            if expected := _missed_range(value, item.metadata):
+            expected = _find_missed_range(value, item.metadata)
+            if expected:
                 raise InputError(f"--{item.name}={value}: must be {expected}")
-        values = {item.name: self._as_flag(item) for item in items}
+        texts = {item.name: self._as_flag(item) for item in items}
         for item in items:
-            flag, needed = values[item.name], item.metadata.get("requires", ())
+            text = texts[item.name]
+            if not text:
+                continue
             for other in item.metadata.get("excludes", ()):
-                if flag and values[other]:
-                    raise InputError(f"{flag} and {values[other]}: give one of them")
-            if flag and needed and not any(getattr(self, other) for other in needed):
-                raise InputError(f"{flag}: requires --{' or --'.join(needed)}")
+                if texts[other]:
+                    raise InputError(f"{text} and {texts[other]}: give one of them")
+            required = item.metadata.get("requires", ())
+            if required and not any(getattr(self, other) for other in required):
+                raise InputError(f"{text}: requires --{' or --'.join(required)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
         """Returns a setting as --name=value; "" if it is not given."""
@@ -148,7 +152,7 @@ def _read_args(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
+def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
     """Returns the allowed range; "" if a value is inside it and finite, or None."""
     bounds = {name: metadata[name] for name in _BOUNDS if name in metadata}
     if value is None or not bounds:
@@ -293,7 +297,7 @@ class _Help(flags.BooleanFlag):
         """Prints the help and exits if the argument is true."""
         if self._parse(argument):
             try:
-                text = _help(self._text, full=self.name == "helpfull")
+                text = _format_help(self._text, full=self.name == "helpfull")
                 for name, other in self._names.items():
                     text = text.replace(name, other)
                 print(text, flush=True)
@@ -417,7 +421,7 @@ def _usage_error(error: Exception) -> str:
     return f"{match[1].removesuffix(f': {cause}')}: must be {kind}"
 
 
-def _help(text: str, full: bool) -> str:
+def _format_help(text: str, full: bool) -> str:
     """Returns the description of a command and its flags, 80 columns wide.
 
     Args:
@@ -425,11 +429,11 @@ def _help(text: str, full: bool) -> str:
         full: whether to add the flags of absl.
     """
     parts = [inspect.cleandoc(text)]
-    groups = itertools.chain.from_iterable(map(_groups, _defined))
+    groups = itertools.chain.from_iterable(map(_group_fields, _defined))
     for group, items in groups:
         title = (group.__doc__ or "").split("\n")[0].rstrip(".")
-        parts.append("\n".join([f"{title}:", *map(_entry, items)]))
-    common = [_paragraph(*item) for item in _COMMON.items()]
+        parts.append("\n".join([f"{title}:", *map(_format_entry, items)]))
+    common = [_format_paragraph(*item) for item in _COMMON.items()]
     parts.append("\n".join(["All commands:", *common]))
     if full:
         modules = flags.FLAGS.flags_by_module_dict()
@@ -439,7 +443,7 @@ def _help(text: str, full: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
+def _group_fields(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
     """Yields a class and its bases, each with the fields that it introduces.
 
     The fields come from `settings`, which may redefine fields of a base class.
@@ -461,7 +465,7 @@ def _describe_type(parser: flags.ArgumentParser) -> tuple[str, str]:
     return _TYPES.get(parser.flag_type(), ("", ""))
 
 
-def _entry(item: dataclasses.Field) -> str:
+def _format_entry(item: dataclasses.Field) -> str:
     flag = flags.FLAGS[item.name]
     value, _ = _describe_type(flag.parser)
     head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
@@ -472,10 +476,10 @@ def _entry(item: dataclasses.Field) -> str:
     if _is_required(item):
         notes = ["required"]
     note = f" ({'; '.join(notes)})" if notes else ""
-    return _paragraph(head, item.metadata["help"] + note)
+    return _format_paragraph(head, item.metadata["help"] + note)
 
 
-def _paragraph(head: str, text: str) -> str:
+def _format_paragraph(head: str, text: str) -> str:
     lines = textwrap.wrap(
         text, _COLUMNS - 6, break_long_words=False, break_on_hyphens=False
     )
