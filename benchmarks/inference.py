@@ -77,7 +77,6 @@ def prepare(args, folder):
     probe = dict(np.load(folder / "probe-0.npz"))
     np.save(folder / "logits.npy", np.asarray(model(probe)["logits"]))
     weights.save(model, folder / "huggingface", "hf")
-    weights.save(model, folder / "ours.keras", "keras")
     for name in args.programs.split(","):
         format, _, precision = name.partition("_")
         if format in runtimes.SUFFIXES:

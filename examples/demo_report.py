@@ -94,7 +94,7 @@ def _pairs(
 
 
 def _print_metrics(folder: Path, documents: list[str], tokenizer: Tokenizer) -> None:
-    """Prints the best checkpoint's accuracies, and those of constant predictions."""
+    """Prints accuracies of the best checkpoint and of constant predictions."""
     best = json.loads((folder / "model.ckpt-best.json").read_text())
     token_counts = np.bincount(np.concatenate(tokenizer.encode_batch(documents)))
     print(
