@@ -302,6 +302,6 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# Two small sizes of albert_zh; all other values are those of version 2. There are no
-# released weights.
+# Two small sizes of albert_zh, with the other values of version 2. No weights of them
+# are released.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

@@ -337,8 +337,9 @@ def _mask(logits, impossible):
 def masked_lm_loss(logits, ids):
     """Cross-entropy of masked positions, float32 [B, P].
 
-    The values are those of `classification_loss`, in 0.4 of the time for thousands of
-    classes on a CPU: TensorFlow's operation takes as long as five softmaxes.
+    The values are equal to `classification_loss`. For thousands of classes on a CPU,
+    this function takes 0.4 of the time: TensorFlow's operation takes as long as five
+    softmaxes.
 
     Args:
         logits: float32 [B, P, V].

@@ -26,8 +26,8 @@ from albert_tf.model.config import AlbertConfig
 # From tf.contrib.layers.layer_norm, which the released code calls.
 NORM_EPSILON = 1e-12
 
-# Added to the score of a masked position, so that the position takes no part in the
-# softmax; the value is from the released code.
+# Added to the score of a masked position, which then gets probability 0 in the softmax.
+# The value is from the released code.
 MASKED_SCORE = -10000.0
 
 # Constants of GELU's tanh form: sqrt(2 / pi), and the factor of x^3.
@@ -158,7 +158,8 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
         # The sum in the docstring: a mean of gradients, weighted by the probabilities.
         mean = ops.sum(product, -1, keepdims=True)
-        upstream, mean = (ops.transpose(x, (0, 2, 1, 3)) for x in (upstream, mean))
+        upstream = ops.transpose(upstream, (0, 2, 1, 3))
+        mean = ops.transpose(mean, (0, 2, 1, 3))
         d_value = ops.matmul(ops.transpose(factors, (0, 1, 3, 2)), upstream)
         d_factors = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
         # The factors are the probabilities times the dropout mask. Reading the mask

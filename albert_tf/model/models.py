@@ -207,7 +207,7 @@ class AlbertEncoder(_ConfiguredModel):
         blocks = list(self.layers_in_order())
         recomputes = self.config.recompute == "block"
         # JAX and PyTorch order gradients themselves. In 16 bits without recomputation,
-        # the order is not needed: kernel gradients also have 16 bits (`cast_once`).
+        # kernel gradients also have 16 bits (`cast_once`), so they take less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[layers.Dense] = set()

@@ -13,8 +13,8 @@ from keras import ops
 
 from albert_tf.errors import InputError
 
-# Weights whose names end so have no decay and no LAMB scaling. The released code
-# searches their whole names for LayerNorm, layer_norm or bias.
+# Weights with these ends of names have no decay and no LAMB scaling. The released code
+# searches the complete name for LayerNorm, layer_norm or bias.
 _EXCLUDED = ("gamma", "beta", "bias")
 
 
@@ -158,7 +158,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
         Args:
             grads: a gradient for each variable; None leaves the variable unchanged.
-            trainable_variables: the variables; by default those given to `build`.
+            trainable_variables: the variables; by default the argument of `build`.
         """
         variables = trainable_variables or self._variables_to_update
         if not self.built:
