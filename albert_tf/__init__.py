@@ -1,6 +1,6 @@
 """ALBERT (Lan et al., ICLR 2020, arXiv 1909.11942) in TensorFlow 2 and Keras 3.
 
-These are the packages, in reading order; the docstring of each lists its modules:
+These are the packages, in reading order. The docstring of each lists its modules:
 
     model       the encoder, its heads and the optimizers, in keras.ops
     weights     loads and saves weights in the formats of four code bases
@@ -45,7 +45,8 @@ import os
 import platform
 
 if platform.machine().lower() in ("x86_64", "amd64"):
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's import reads it
+    # TensorFlow reads the variable when it is imported.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # The public classes of each module.
 _CLASSES = {
@@ -67,7 +68,7 @@ _CLASSES = {
 }
 # The module of each public class.
 _HOME = {name: module for module, names in _CLASSES.items() for name in names}
-# The public modules, each with the prefix of its package, and the public packages.
+# {public module: prefix of its package}; public packages have no prefix.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
     **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),

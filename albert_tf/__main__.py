@@ -8,7 +8,7 @@ from albert_tf import commands
 
 def main() -> None:
     """Runs the command named on the command line, and ends the process."""
-    name, *_ = *sys.argv[1:], ""  # "" without arguments
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in commands.COMMANDS:
         commands.run(name, sys.argv[1:])
     elif name in ("--help", "-h", "-?"):
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _help() -> str:
-    """Returns the help text, with the table in the docstring of `commands`."""
+    """Returns the help text with the table in the docstring of `commands`."""
     table = (commands.__doc__ or "").split("\n\n")[2]
     return f"""\
 ALBERT in TensorFlow 2 and Keras 3: albert-tf COMMAND --name=value ...

@@ -15,7 +15,8 @@ _LOCATION = re.compile(
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
 
-# Text from a file or a flag must not move a terminal's cursor or end the line.
+# Characters with which text of a file or flag could move a terminal's cursor or end the
+# line of a message.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _MAX_QUOTE_LENGTH = 40
@@ -52,10 +53,10 @@ def _escape(character: re.Match[str]) -> str:
 
 
 def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
-    """Turns any exception of a block, which reads a file, into InputError.
+    """Turns any exception of the block into InputError; the block only reads a file.
 
     TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
-    about twenty exceptions without a common base class. The block should only read.
+    about twenty exceptions without a common base class.
 
     Args:
         path: the path of the file, for the message.
@@ -68,10 +69,10 @@ def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
 
 
 def wrap_write(path: Any) -> _Context:
-    """Turns any exception of a block, which writes a file, into InputError.
+    """Turns any exception of the block into InputError; the block only writes a file.
 
     A full disk raises OSError in Python, OpError in TensorFlow and SafetensorError in
-    safetensors. The block should only write.
+    safetensors.
 
     Args:
         path: the path of the file or folder, for the message.
@@ -94,10 +95,15 @@ def _wrap(before: str, after: str) -> Iterator[None]:
 
 
 def check_installed(user: str, package: str, extra: str) -> None:
-    """Checks that a package of one of the extras of `albert_tf` is installed.
+    """Checks that an optional package is installed.
+
+    Args:
+        user: the feature that needs the package, for the message.
+        package: the name of the package.
+        extra: the extra of `albert_tf` that installs the package.
 
     Raises:
-        InputError: `user`, for example a feature, needs a package that is missing.
+        InputError: the package is not installed.
     """
     if importlib.util.find_spec(package) is None:
         raise InputError(
@@ -107,7 +113,7 @@ def check_installed(user: str, package: str, extra: str) -> None:
 
 @contextlib.contextmanager
 def log_failure(item: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
-    """Logs an exception of the block as a warning; for output that is not essential.
+    """Logs any exception of the block as a warning; for output that is not essential.
 
     Args:
         item: the name of the output that the block makes, for the message.

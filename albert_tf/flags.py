@@ -1,15 +1,17 @@
 """Makes command-line flags from the fields of dataclasses.
 
 A settings class is a frozen dataclass with the base class `Settings`. `field` makes its
-fields and declares their ranges. `define` declares one absl flag per field, and `read`
-builds an object of the class from the command line. `run` runs a command: it handles
---help, and prints a user's mistake as one line. Only this module imports absl's flags.
+fields and declares their ranges. `define` declares one absl flag for each field, and
+`read` builds an object of the class from the parsed flags. `run` runs a command,
+handles --help, and prints a user's mistake as one line. Only this module imports absl's
+flags.
 """
 
 import csv
 import dataclasses
 import inspect
 import io
+import itertools
 import json
 import math
 import operator
@@ -28,12 +30,12 @@ from absl import app, flags
 
 from albert_tf.errors import EXIT_STATUS, InputError, wrap_read
 
-# absl then attributes the flags to the module that calls `define` or `run`.
+# With this call, absl attributes the flags to the module that calls `define` or `run`.
 flags.disclaim_key_flags()
 
 # The settings classes of the running command, for --help.
 _defined: list[type] = []
-# Maps absl's name of a type to the names of its values in --help and in usage errors.
+# {absl's name of a type: names of its values in --help and in usage errors}.
 _TYPES = {
     "int": ("INTEGER", "an integer"),
     "float": ("NUMBER", "a number"),
@@ -52,10 +54,10 @@ _COMMON = {
     "--config=FILE": "JSON file to read flags from, such as a run's run.json. The "
     "command line has priority.",
     "--flagfile=FILE": "File to read flags from, one per line.",
-    "--verbosity=INTEGER": "Log level of the libraries: 0 all messages, also "
-    "TensorFlow's; -1 warnings; -2 errors. Set TF_CPP_MIN_LOG_LEVEL in the environment "
-    "to get only TensorFlow's messages. (default: -1)",
-    "--help, --helpfull": "Print this text; --helpfull: all flags, also absl's.",
+    "--verbosity=INTEGER": "Log level of the libraries: 0 for all messages, including "
+    "TensorFlow's; -1 for warnings; -2 for errors. To get only TensorFlow's messages, "
+    "set TF_CPP_MIN_LOG_LEVEL in the environment. (default: -1)",
+    "--help, --helpfull": "Print this text; --helpfull also prints absl's flags.",
 }
 _RECIPES = Path(__file__).parent / "recipes"
 
@@ -65,20 +67,21 @@ _S = TypeVar("_S")
 def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """Declares one setting of a settings class.
 
-    The class describes the setting under `Args:` of its docstring, for --help. A
+    The docstring of the class describes the setting under `Args:`, for --help. A
     subclass that redefines a field inherits the description and the metadata that it
-    does not override. It can also set a plain value as the new default.
+    does not override. To change only the default, it assigns a plain value.
 
     Args:
-        default: value when the flag is not given; without it the flag is required.
+        default: the value if the flag is not given. Without a default, the flag is
+            required.
         **metadata: other properties, by name.
 
-            - `alias`: a second spelling of the flag that sets the same value.
+            - `alias`: a second name of the flag.
             - `excludes`: settings that cannot be combined with this one. If this
               setting is on the command line, their values in a flagfile are dropped.
             - `requires`: settings of which at least one must be given with this one.
-            - `at_least`, `above`, `at_most`, `below`: bounds of a number, which must be
-              finite, or None.
+            - `at_least`, `above`, `at_most`, `below`: bounds of a number. The number
+              must be finite; None is also valid.
             - `may_be_empty`: whether the flag of a list can be given without a value.
     """
     return dataclasses.field(default=default, metadata={"help": "", **metadata})
@@ -93,7 +96,7 @@ class Settings:
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Adds descriptions, and inherited metadata, to the fields of a class."""
+        """Adds descriptions and inherited metadata to the fields of a subclass."""
         super().__init_subclass__(**arguments)
         bases: dict[str, dataclasses.Field] = getattr(cls, "__dataclass_fields__", {})
         descriptions = _read_args(cls.__doc__ or "")
@@ -102,7 +105,7 @@ class Settings:
             if not isinstance(item, dataclasses.Field):
                 if "help" not in inherited:
                     continue
-                item = dataclasses.field(default=item)  # a plain value: a new default
+                item = dataclasses.field(default=item)  # a plain value is a new default
                 setattr(cls, name, item)
             metadata = {**inherited, **item.metadata}
             if "help" in metadata:
@@ -117,19 +120,23 @@ class Settings:
         items = fields(type(self))
         for item in items:
             value = getattr(self, item.name)
-            if expected := _missed_range(value, item.metadata):
+            expected = _find_missed_range(value, item.metadata)
+            if expected:
                 raise InputError(f"--{item.name}={value}: must be {expected}")
-        values = {item.name: self._as_flag(item) for item in items}
+        texts = {item.name: self._as_flag(item) for item in items}
         for item in items:
-            flag, needed = values[item.name], item.metadata.get("requires", ())
+            text = texts[item.name]
+            if not text:
+                continue
             for other in item.metadata.get("excludes", ()):
-                if flag and values[other]:
-                    raise InputError(f"{flag} and {values[other]}: give one of them")
-            if flag and needed and not any(getattr(self, other) for other in needed):
-                raise InputError(f"{flag}: requires --{' or --'.join(needed)}")
+                if texts[other]:
+                    raise InputError(f"{text} and {texts[other]}: give one of them")
+            required = item.metadata.get("requires", ())
+            if required and not any(getattr(self, other) for other in required):
+                raise InputError(f"{text}: requires --{' or --'.join(required)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
-        """Returns a setting as a flag, or "" if it is not given."""
+        """Returns a setting as --name=value; "" if it is not given."""
         value = getattr(self, item.name)
         # Released notebooks pass empty values for flags that are not given.
         if value is None or value is False or value in ("", item.default):
@@ -145,8 +152,8 @@ def _read_args(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
-    """Returns the allowed range if a value is outside it or not finite; else ""."""
+def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
+    """Returns the allowed range; "" if a value is inside it and finite, or None."""
     bounds = {name: metadata[name] for name in _BOUNDS if name in metadata}
     if value is None or not bounds:
         return ""
@@ -158,7 +165,7 @@ def _missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
 
 
 def fields(settings: Any) -> list[dataclasses.Field]:
-    """Returns the fields that `field` has made; each is a flag."""
+    """Returns the fields that were made with `field`; each is a flag."""
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
@@ -188,11 +195,16 @@ def define(settings: type) -> None:
 
 def _undefine() -> None:
     """Removes the flags of all settings classes."""
-    for item in (item for settings in _defined for item in fields(settings)):
-        for name in filter(None, (item.name, item.metadata.get("alias"))):
+    for item in _defined_fields():
+        for name in (item.name, item.metadata.get("alias", "")):
             if name in flags.FLAGS:
                 delattr(flags.FLAGS, name)
     _defined.clear()
+
+
+def _defined_fields() -> list[dataclasses.Field]:
+    """Returns the fields of all settings classes of the command."""
+    return [item for settings in _defined for item in fields(settings)]
 
 
 def read(settings: type[_S]) -> _S:
@@ -222,12 +234,13 @@ def run(
 ) -> None:
     """Parses the flags, calls `main`, and ends the process.
 
-    After an `InputError`, it prints the message as one line and exits with
-    `errors.EXIT_STATUS`; with --verbosity=0 it prints the traceback of the cause first.
-    After an interrupt, it exits with status 130.
+    After an `InputError`, this function prints the message as one line and exits with
+    `errors.EXIT_STATUS`. With --verbosity=0, it first prints the traceback of the
+    cause. After an interrupt, it exits with status 130.
 
     TensorFlow logs nothing unless --verbosity=0 or TF_CPP_MIN_LOG_LEVEL turns its log
-    on. The import of TensorFlow reads the level, so it must be in the body of `main`.
+    on. TensorFlow reads the level when it is imported, so only the body of `main` may
+    import it.
 
     Args:
         main: the function of the command.
@@ -235,7 +248,7 @@ def run(
         takes_arguments: whether `main` also gets a list of the positional arguments.
         text: the start of --help. Default: the docstring of the script.
         names: names to replace in --help, with their replacements.
-        argv: name and arguments of the program. Default: `sys.argv`.
+        argv: the name and the arguments of the program. Default: `sys.argv`.
     """
     if settings:
         _undefine()  # flags of an earlier command of this process
@@ -284,7 +297,7 @@ class _Help(flags.BooleanFlag):
         """Prints the help and exits if the argument is true."""
         if self._parse(argument):
             try:
-                text = _help(self._text, full=self.name == "helpfull")
+                text = _format_help(self._text, full=self.name == "helpfull")
                 for name, other in self._names.items():
                     text = text.replace(name, other)
                 print(text, flush=True)
@@ -323,10 +336,10 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 def _expand(arguments: list[str]) -> list[str]:
     """Expands --config and --flagfile; other flags override the flags in --config.
 
-    If a flagfile in `recipes/` does not exist, the package's file is used. A boolean
-    flag may have its value after a space.
+    If a flagfile in `recipes/` does not exist, the package's file is used. The value of
+    a boolean flag may follow after a space.
     """
-    result, others = arguments[:1], list[str]()
+    result, others = arguments[:1], list[str]()  # `others` lacks --config
     for argument in arguments[1:]:
         name, _, value = argument.partition("=")
         if name in ("--config", "-config"):
@@ -336,37 +349,38 @@ def _expand(arguments: list[str]) -> list[str]:
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
         if name in ("--flagfile", "-flagfile") and is_recipe:
             argument = argument if os.path.exists(value) else f"{name}={recipe}"
-        before = others[-1].lstrip("-") if others and others[-1][:1] == "-" else ""
-        is_value = argument.lower() in ("true", "false", "1", "0")
-        if is_value and before in flags.FLAGS and flags.FLAGS[before].boolean:
+        previous = others[-1].lstrip("-") if others and others[-1][:1] == "-" else ""
+        is_boolean = previous in flags.FLAGS and flags.FLAGS[previous].boolean
+        if is_boolean and argument.lower() in ("true", "false", "1", "0"):
             others[-1] += f"={argument}"
         else:
             others.append(argument)
-    items = [item for group in _defined for item in fields(group)]
+    items = _defined_fields()
     may_be_empty = {f"--{i.name}" for i in items if i.metadata.get("may_be_empty")}
     for number, argument in enumerate(others):
-        after = others[number + 1 : number + 2]
-        if argument in may_be_empty and (not after or after[0].startswith("-")):
+        has_value = number + 1 < len(others) and others[number + 1][:1] != "-"
+        if argument in may_be_empty and not has_value:
             others[number] += "="
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
-    # Arguments of the command line need no parsing, only lines of flagfiles do.
+    # Lines of flagfiles need parsing; arguments of the command line do not.
     for line in lines:
         result += [line] if line in others else _parse_flag_line(line)
     return result
 
 
 def _parse_flag_line(line: str) -> list[str]:
-    """Returns the flag in a line of a flagfile, as --name=value for absl."""
+    """Returns a line of a flagfile as --name=value for absl; [] for a comment."""
     line = line.removeprefix("\ufeff")
     if not line or line.startswith(("#", "//")):
         return []
-    name, *value = line.split(None, 1)
-    has_spaced_value = name[0] == "-" and value and "=" not in name
-    return [f"{name}={value[0]}" if has_spaced_value else line]
+    parts = line.split(None, 1)
+    # A space may separate the name and the value.
+    has_space = len(parts) == 2 and line.startswith("-") and "=" not in parts[0]
+    return ["=".join(parts) if has_space else line]
 
 
 def _read_config(path: str) -> list[str]:
-    """Returns the flags of a JSON file: an object of values by name, or `run.json`."""
+    """Returns the flags of a JSON file, which is `run.json` or {name: value}."""
     with wrap_read(path, "a JSON object of flags"):
         content = json.loads(Path(path).read_text("utf-8"))
         items = dict(content.get("flags", content)).items()
@@ -383,9 +397,9 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Drops flags of a flagfile that a flag on the command line excludes."""
+    """Resets the flags of a flagfile that a flag on the command line excludes."""
     cli_names = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
-    items = [item for group in _defined for item in fields(group)]
+    items = _defined_fields()
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
         for other in item.metadata.get("excludes", ()):
@@ -407,7 +421,7 @@ def _usage_error(error: Exception) -> str:
     return f"{match[1].removesuffix(f': {cause}')}: must be {kind}"
 
 
-def _help(text: str, full: bool) -> str:
+def _format_help(text: str, full: bool) -> str:
     """Returns the description of a command and its flags, 80 columns wide.
 
     Args:
@@ -415,10 +429,11 @@ def _help(text: str, full: bool) -> str:
         full: whether to add the flags of absl.
     """
     parts = [inspect.cleandoc(text)]
-    for group, items in (pair for each in _defined for pair in _groups(each)):
+    groups = itertools.chain.from_iterable(map(_group_fields, _defined))
+    for group, items in groups:
         title = (group.__doc__ or "").split("\n")[0].rstrip(".")
-        parts.append("\n".join([f"{title}:", *map(_entry, items)]))
-    common = [_paragraph(*item) for item in _COMMON.items()]
+        parts.append("\n".join([f"{title}:", *map(_format_entry, items)]))
+    common = [_format_paragraph(*item) for item in _COMMON.items()]
     parts.append("\n".join(["All commands:", *common]))
     if full:
         modules = flags.FLAGS.flags_by_module_dict()
@@ -428,27 +443,29 @@ def _help(text: str, full: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _groups(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
+def _group_fields(settings: type) -> Iterator[tuple[type, list[dataclasses.Field]]]:
     """Yields a class and its bases, each with the fields that it introduces.
 
     The fields come from `settings`, which may redefine fields of a base class.
     """
-    annotations = [(c, vars(c).get("__annotations__", ())) for c in settings.__mro__]
-    # The last class in the order of bases has introduced the field.
-    home = {name: group for group, names in annotations for name in names}
+    # If several classes annotate a field, the last base class introduces it.
+    introducers: dict[str, type] = {}
     for group in settings.__mro__:
-        if own := [item for item in fields(settings) if home[item.name] is group]:
-            yield group, own
+        introducers |= dict.fromkeys(vars(group).get("__annotations__", ()), group)
+    for group in settings.__mro__:
+        items = [i for i in fields(settings) if introducers[i.name] is group]
+        if items:
+            yield group, items
 
 
 def _describe_type(parser: flags.ArgumentParser) -> tuple[str, str]:
-    """Returns the names of a flag's values, in --help and in usage errors."""
+    """Returns two names of a flag's values: in --help, and in usage errors."""
     if isinstance(parser, flags.EnumParser):
         return "|".join(parser.enum_values), f"one of {', '.join(parser.enum_values)}"
     return _TYPES.get(parser.flag_type(), ("", ""))
 
 
-def _entry(item: dataclasses.Field) -> str:
+def _format_entry(item: dataclasses.Field) -> str:
     flag = flags.FLAGS[item.name]
     value, _ = _describe_type(flag.parser)
     head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
@@ -459,10 +476,10 @@ def _entry(item: dataclasses.Field) -> str:
     if _is_required(item):
         notes = ["required"]
     note = f" ({'; '.join(notes)})" if notes else ""
-    return _paragraph(head, item.metadata["help"] + note)
+    return _format_paragraph(head, item.metadata["help"] + note)
 
 
-def _paragraph(head: str, text: str) -> str:
+def _format_paragraph(head: str, text: str) -> str:
     lines = textwrap.wrap(
         text, _COLUMNS - 6, break_long_words=False, break_on_hyphens=False
     )
@@ -480,7 +497,8 @@ def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
     if typing.get_origin(hint) is typing.Literal:
         flags.DEFINE_enum(name, default, list(typing.get_args(hint)), help, flags.FLAGS)
     elif typing.get_origin(hint) is tuple:
-        flags.DEFINE_list(name, default and list(default), help, flags.FLAGS)
+        values = None if default is None else list(default)
+        flags.DEFINE_list(name, values, help, flags.FLAGS)
     else:
         define_flag = {
             bool: flags.DEFINE_bool,

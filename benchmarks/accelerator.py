@@ -1,11 +1,11 @@
 """Times a pretraining step on one accelerator: this package on JAX, and Hugging Face.
 
 A step is the forward pass, the backward pass and the AdamW update, in bfloat16, on a
-batch of random tokens. This package runs it under one `jit`. PyTorch compiles Hugging
-Face's model with fused attention. Each program runs in a process of its own. The
-fraction of the peak counts the matrix products that a step needs; it counts the product
-with the vocabulary only at masked tokens. The peak is the speed of a product of two
-matrices of 8192 rows and columns, measured in the same run.
+batch of random tokens. This package runs the step under one `jit`. PyTorch compiles
+Hugging Face's model with fused attention. Each program runs in a process of its own.
+The fraction of the peak counts the matrix products that a step needs, with the word
+table only at masked tokens. The peak is the speed of a product of two matrices of 8192
+rows and columns, measured in the same run.
 
     python benchmarks/accelerator.py
     python benchmarks/accelerator.py --model=albert_xxlarge_v2 --shapes=32x128,8x512
@@ -64,7 +64,7 @@ def albert_tf(batch, folder):
 
 
 def peak(batch, folder, size=8192):
-    """Returns a function that computes ten products of matrices, on JAX."""
+    """Returns a function that computes ten matrix products, on JAX."""
     import jax
 
     keys = jax.random.split(jax.random.key(0))
@@ -89,7 +89,7 @@ def main():
     parser = make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="256x128,64x512", help="batch x length")
-    parser.add_argument("--peak", type=float, help="FLOP per second; not measured then")
+    parser.add_argument("--peak", type=float, help="FLOP/s; default: measured")
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
     os.environ["KERAS_BACKEND"] = "jax"
@@ -105,13 +105,13 @@ def main():
             programs = ["albert_tf", "huggingface"] + ["peak"] * (args.peak is None)
             turns = run_in_turns(args, programs, Path(name), f"--shapes={shape}")
         results = {program: seconds for program, (seconds,) in turns.items()}
-        best = args.peak or 10 * 2 * 8192**3 / results.pop("peak")
-        print(f"{args.model}, {shape}, bfloat16, peak {best / 1e12:.0f} TFLOP/s")
+        fastest = args.peak or 10 * 2 * 8192**3 / results.pop("peak")
+        print(f"{args.model}, {shape}, bfloat16, peak {fastest / 1e12:.0f} TFLOP/s")
         for program, seconds in results.items():
             flop = pretraining_step.flop_per_token(config, length, "albert" in program)
             speed = rows * length / seconds
-            part = speed * flop / best
-            print(f"  {program:12}{speed:12,.0f} tokens/s {part:6.1%} of the peak")
+            share = speed * flop / fastest
+            print(f"  {program:12}{speed:12,.0f} tokens/s {share:6.1%} of the peak")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Common functions of the benchmarks, which run programs alternately."""
+"""Functions that the benchmarks share; a benchmark runs programs alternately."""
 
 import argparse
 import json
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 GIB = 1 << 30
-# Keras's names of precisions.
+# {precision: its name in Keras}.
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-# Names of this package, by Hugging Face's names of the same inputs.
+# {name of an input in Hugging Face: its name in this package}.
 INPUTS = {
     "input_ids": "input_ids",
     "attention_mask": "input_mask",
@@ -24,7 +24,7 @@ INPUTS = {
 
 
 class Usage(NamedTuple):
-    """Output of a command, times in seconds, and peak memory in bytes."""
+    """The output of a command, its times in seconds and its peak memory in bytes."""
 
     lines: list[str]
     seconds: float
@@ -33,7 +33,7 @@ class Usage(NamedTuple):
 
 
 def make_parser(text: str | None) -> argparse.ArgumentParser:
-    """Returns a parser with the common flags; its text is the first line of `text`."""
+    """Returns a parser of the common flags; --help prints the first line of `text`."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="turns of each program")
     parser.add_argument(
@@ -78,9 +78,9 @@ def run_in_turns(
 ) -> dict[str, list[float]]:
     """Runs each program of a benchmark once per round, each time in a new process.
 
-    The process is the benchmark with `--program=NAME --folder=FOLDER`. Programs whose
-    names begin with "huggingface" run in `--peer_python`. A program that fails is left
-    out.
+    The process runs the benchmark with `--program=NAME --folder=FOLDER`, in
+    `--peer_python` if the name begins with "huggingface". The results lack programs
+    that fail.
 
     Returns:
         {program: the medians of the numbers in the last line of its output}.
@@ -90,14 +90,14 @@ def run_in_turns(
         for name in list(results):
             is_peer = name.startswith("huggingface")
             python = args.peer_python if is_peer else sys.executable
-            own = [f"--program={name}", f"--folder={folder}"]
+            program_flags = [f"--program={name}", f"--folder={folder}"]
             try:
-                used = run_command([python, *sys.argv, *flags, *own])
+                usage = run_command([python, *sys.argv, *flags, *program_flags])
             except SystemExit as error:
                 print(f"  {name} is left out: {str(error).splitlines()[-1][-200:]}")
                 del results[name]
                 continue
-            results[name].append([float(word) for word in used.lines[-1].split()])
+            results[name].append(list(map(float, usage.lines[-1].split())))
     return {
         name: [statistics.median(column) for column in zip(*rows, strict=True)]
         for name, rows in results.items()
@@ -105,7 +105,7 @@ def run_in_turns(
 
 
 def time_calls(call: Callable[[], Any], count: int) -> float:
-    """Returns the median seconds of a call; two calls before are not timed."""
+    """Returns the median seconds of `count` calls, after two calls without timing."""
     seconds = []
     for i in range(count + 2):
         begin = time.perf_counter()
@@ -115,27 +115,27 @@ def time_calls(call: Callable[[], Any], count: int) -> float:
     return statistics.median(seconds)
 
 
-def random_batch(config: Mapping[str, Any], rows: int, length: int, picks=0.15):
+def random_batch(config: Mapping[str, Any], rows: int, length: int, share=0.15):
     """Returns a batch of random tokens without padding, as numpy arrays.
 
     Args:
         config: the model's config as a dict.
         rows: number of sequences.
         length: number of tokens per sequence.
-        picks: fraction of the tokens to predict.
+        share: fraction of the tokens to predict.
     """
     import numpy as np
 
-    vocabulary, masked = config["vocab_size"], round(picks * length)
+    vocab_size, num_masked = config["vocab_size"], round(share * length)
     rng = np.random.default_rng(0)
-    positions = [rng.choice(length, masked, replace=False) for _ in range(rows)]
+    positions = [rng.choice(length, num_masked, replace=False) for _ in range(rows)]
     return {
-        "input_ids": rng.integers(5, vocabulary, (rows, length), dtype=np.int32),
+        "input_ids": rng.integers(5, vocab_size, (rows, length), dtype=np.int32),
         "input_mask": np.ones((rows, length), np.int32),
         "segment_ids": np.repeat([[0, 1]] * rows, length // 2, 1).astype("i4"),
         "masked_lm_positions": np.sort(positions).astype(np.int32),
-        "masked_lm_ids": rng.integers(5, vocabulary, (rows, masked), dtype=np.int32),
-        "masked_lm_weights": np.ones((rows, masked), np.float32),
+        "masked_lm_ids": rng.integers(5, vocab_size, (rows, num_masked), dtype="i4"),
+        "masked_lm_weights": np.ones((rows, num_masked), np.float32),
         "next_sentence_labels": rng.integers(0, 2, (rows, 1), dtype=np.int32),
     }
 
@@ -170,14 +170,14 @@ def huggingface_columns(batch):
 
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
-    columns = {name: batch[own] for name, own in INPUTS.items()}
+    columns = {name: batch[key] for name, key in INPUTS.items()}
     columns |= {"labels": labels}
     columns |= {"sentence_order_label": batch["next_sentence_labels"][:, 0]}
     return {name: column.astype(np.int64) for name, column in columns.items()}
 
 
 def read_seconds_per_row(run: Path) -> float:
-    """Returns the seconds per example that a run has logged, including saves.
+    """Returns the seconds per example in a run's log, with the time of its checkpoints.
 
     The first two lines are left out, because the first includes compilation.
     """

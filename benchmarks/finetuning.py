@@ -1,4 +1,4 @@
-"""Compares fine-tuning and prediction on a GLUE task with Hugging Face.
+"""Compares the speed of fine-tuning and prediction with Hugging Face on a GLUE task.
 
 The model is ALBERT-base with random weights. Both programs get the same token ids. This
 package makes batches of examples of similar length. Hugging Face makes random batches
@@ -114,8 +114,8 @@ def huggingface(args):
 
     def call(rows, length):
         batch = {
-            name: torch.tensor(arrays[own][rows, :length]).long()
-            for name, own in INPUTS.items()
+            name: torch.tensor(arrays[key][rows, :length]).long()
+            for name, key in INPUTS.items()
         }
         labels = torch.zeros(len(rows), dtype=torch.long)
         with torch.autocast("cpu", torch.bfloat16, args.precision == "bfloat16"):

@@ -44,7 +44,7 @@ def main():
     """Measures the points of each axis and prints them."""
     parser = make_parser(__doc__)
     parser.add_argument("--axes", default="layers,length,rows_of_a_step,vocabulary")
-    parser.add_argument("--most", type=float, default=math.inf, help="maximum size")
+    parser.add_argument("--max_size", type=float, default=math.inf)
     parser.add_argument("--input_file", help="text, for the axis text")
     parser.add_argument("--spm_model_file", help="30,000 tokens: text, lines and rows")
     args = parser.parse_args()
@@ -53,27 +53,27 @@ def main():
             parser.error(f"--axes: {axis!r} is not one of {', '.join(AXES)}")
         measure, points = AXES[axis]
         print(f"\n{axis}")
-        last, olds = None, dict[str, float]()
+        previous_size, previous = None, dict[str, float]()
         for size, settings in points.items():
-            if size > args.most:
+            if size > args.max_size:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 values = measure(args, Path(folder), *settings)
             cells = []
             for name, value in values.items():
                 cell = f"{name} {value:.4g}"
-                if last is not None:
-                    power = math.log(value / olds[name]) / math.log(size / last)
-                    cell += f" (^{power:.2f})"
+                if previous_size is not None:
+                    growth = math.log(value / previous[name])
+                    cell += f" (^{growth / math.log(size / previous_size):.2f})"
                 cells.append(cell)
-            last, olds = size, values
+            previous_size, previous = size, values
             print(f"  {size!s:12}{'   '.join(cells)}", flush=True)
 
 
 def step(args, folder, model, rows, length):
     """Pretrains for four steps; returns times and peak memory."""
     write_records(folder, write_config(folder, model), length)
-    used = run_command(
+    usage = run_command(
         build_command(folder, rows, "--num_train_steps=4", "--log_steps=1")
     )
     lines = map(json.loads, (folder / "run/metrics.jsonl").read_text().splitlines())
@@ -83,12 +83,12 @@ def step(args, folder, model, rows, length):
     return {
         "first step, s": first,
         "step, s": statistics.median(later),
-        "peak, GiB": used.memory / GIB,
+        "peak, GiB": usage.memory / GIB,
     }
 
 
 def text(args, folder, copies):
-    """Makes records from copies of the text; uses each document once."""
+    """Makes records from copies of the text, without duplicates of documents."""
     for i in range(copies):
         shutil.copy(args.input_file, folder / f"text-{i:03}.txt")
     command = [
@@ -100,7 +100,7 @@ def text(args, folder, copies):
 
 
 def lines(args, folder, count):
-    """Predicts on lines of text with a tiny classifier."""
+    """Predicts on lines of text with the tiny classifier of `rows`."""
     rows(args, folder, 64)
     with open(folder / "lines.txt", "w") as output:
         output.writelines(f"{text}\n" for text, _ in _texts(count))
@@ -109,11 +109,11 @@ def lines(args, folder, count):
     return _usage(run_command([*command, "--batch_size=256"]))
 
 
-def _usage(used):
+def _usage(usage):
     return {
-        "s": used.seconds,
-        "processor, s": used.processor,
-        "peak, GiB": used.memory / GIB,
+        "s": usage.seconds,
+        "processor, s": usage.processor,
+        "peak, GiB": usage.memory / GIB,
     }
 
 

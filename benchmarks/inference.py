@@ -5,16 +5,16 @@
 
 All programs have the same random weights, the same token ids and the same number of
 threads. They run alternately, each in a process of its own. Each program first checks
-that its outputs agree with Keras's, and runs two calls that are not timed. The timed
-batches have texts of one length, or sentences of the file, sorted by length.
+that its outputs agree with Keras's, and runs two calls without timing. The batches are
+texts of one length, or sentences of the file, sorted by length.
 
-The programs `savedmodel` and `predict` start from text, and `predict` also sorts it.
-All others get arrays of ids that are already sorted and padded. In programs with
+The input of `savedmodel` and `predict` is text, which `predict` also sorts. The input
+of the others is arrays of ids that are already sorted and padded. In programs with
 `int8`, weights have 8 bits. Hugging Face's model is converted to ONNX with
 `torch.onnx.export` and quantized with ONNX Runtime's `quant_pre_process` and
-`quantize_dynamic`. This package computes the last layer only for the first token. So a
-model with few layers (--num_layers) makes it look faster than it is. On a busy machine,
-use --num_threads=1.
+`quantize_dynamic`. This package computes the last layer only for the first token. So
+--num_layers with a small number makes it look faster than it is. On a busy machine, use
+--num_threads=1.
 """
 
 import json
@@ -35,7 +35,7 @@ BOUND, BOUND_INT8 = 2e-5, 0.2
 
 
 def prepare(args, folder):
-    """Writes the texts, the model in each format, and some of its logits by Keras."""
+    """Writes the texts, the model in each format, and Keras's logits for some texts."""
     import keras
     import numpy as np
 
@@ -77,7 +77,6 @@ def prepare(args, folder):
     probe = dict(np.load(folder / "probe-0.npz"))
     np.save(folder / "logits.npy", np.asarray(model(probe)["logits"]))
     weights.save(model, folder / "huggingface", "hf")
-    weights.save(model, folder / "ours.keras", "keras")
     for name in args.programs.split(","):
         format, _, precision = name.partition("_")
         if format in runtimes.SUFFIXES:
@@ -144,7 +143,7 @@ def huggingface(args):
     model = _huggingface(args)
 
     def run(texts, ids):
-        batch = {n: torch.from_numpy(ids[own]).long() for n, own in INPUTS.items()}
+        batch = {n: torch.from_numpy(ids[key]).long() for n, key in INPUTS.items()}
         with torch.inference_mode():
             return model(**batch).logits.numpy()
 
@@ -171,7 +170,7 @@ def huggingface_onnx(args):
         from onnxruntime import quantization
         from onnxruntime.quantization import shape_inference
 
-        # Otherwise the kernels of all layers after the first remain in float32.
+        # Without this, the kernels of all layers after the first remain in float32.
         shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
         quantization.quantize_dynamic(path, path, per_channel=True)
     options = onnxruntime.SessionOptions()
@@ -181,7 +180,7 @@ def huggingface_onnx(args):
     )
 
     def run(texts, ids):
-        batch = {name: ids[own].astype("int64") for name, own in INPUTS.items()}
+        batch = {name: ids[key].astype("int64") for name, key in INPUTS.items()}
         return session.run(["logits"], batch)[0]
 
     return run
@@ -249,10 +248,10 @@ def main():
         peers = [row[i] for name, row in results.items() if "huggingface" in name]
         print(f"\n{case}")
         for name, row in results.items():
-            fastest = min(peers, default=float("nan")) / row[i]
+            speedup = min(peers, default=float("nan")) / row[i]
             print(
                 f"  {name:22}{count / row[i]:9.1f} sentences/s {row[i] * 1e3:9.2f} ms "
-                f"{fastest:6.2f} x the fastest of Hugging Face's"
+                f"{speedup:6.2f} x the fastest of Hugging Face's"
             )
 
 

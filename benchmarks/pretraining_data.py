@@ -3,10 +3,10 @@
     python benchmarks/pretraining_data.py \
         --input_file=corpus.txt --spm_model_file=30k-clean.model
 
-Each run is a process of its own with the default flags (length 512, 40 duplicates),
-except those in the table. Tokens are counted in the records, with [CLS] and [SEP] and
-without padding. Memory is the peak of the largest process. Run the benchmark on an idle
-machine with 150 bytes of free disk for each byte of text.
+Each row of the table is one run, in a process of its own. Flags that are not in the
+table have their defaults, such as length 512. Tokens are counted in the records, with
+[CLS] and [SEP] and without padding. Memory is the peak of the largest process. Run the
+benchmark on an idle machine with 150 bytes of free disk for each byte of text.
 """
 
 import json
@@ -36,7 +36,7 @@ def main():
             text = Path(name) / "text.txt"
             with open(args.input_file, "rb") as file:
                 text.write_bytes(file.read(int(float(size) * 1e6)))
-            used = run_command(
+            usage = run_command(
                 [
                     *(sys.executable, ROOT / "create_pretraining_data.py"),
                     *(f"--input_file={text}", f"--output_file={name}/x.tfrecord"),
@@ -45,10 +45,10 @@ def main():
                 ]
             )
             description = json.loads((Path(name) / "x.tfrecord.json").read_text())
-        rate = description["statistics"]["instance_tokens"] / used.seconds
+        rate = description["statistics"]["instance_tokens"] / usage.seconds
         print(
-            f"{size:>5}  {factor:>5}  {workers:>7}  {used.seconds:7.1f}  {rate:10,.0f}"
-            f"  {used.memory / GIB * 1024:3.0f}",
+            f"{size:>5}  {factor:>5}  {workers:>7}  {usage.seconds:7.1f}  "
+            f"{rate:10,.0f}  {usage.memory / GIB * 1024:3.0f}",
             flush=True,
         )
 

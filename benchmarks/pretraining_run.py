@@ -2,7 +2,7 @@
 
 This package's command and Hugging Face's Trainer run alternately. Both have the same
 model, AdamW, and the same records of random tokens. Both write a log line and a
-checkpoint after each tenth of the steps. The time before the second line is not
+checkpoint after each tenth of the steps. The time before the second log line is not
 counted.
 
     python benchmarks/pretraining_run.py
@@ -33,11 +33,11 @@ from common import (
 ROWS = 512
 
 
-def write_records(folder, config, length, picks=0.15):
+def write_records(folder, config, length):
     """Writes records of random tokens, without a description."""
     from albert_tf.data import records
 
-    batch = random_batch(config, ROWS, length, picks)
+    batch = random_batch(config, ROWS, length)
     spec = {
         name: records.Feature("float" if "weights" in name else "int", rows.shape[1])
         for name, rows in batch.items()
@@ -47,7 +47,7 @@ def write_records(folder, config, length, picks=0.15):
 
 
 def build_command(folder, rows, *flags):
-    """Returns a pretraining command on the files of `write_records`, `write_config`."""
+    """Returns a command that pretrains on the results of the `write_` functions."""
     return [
         *(sys.executable, ROOT / "run_pretraining.py", "--optimizer=adamw"),
         *(f"--input_file={folder}/train.tfrecord", f"--train_batch_size={rows}"),
@@ -70,7 +70,7 @@ def albert_tf(args, rows, length):
 
 
 def huggingface(args, rows, length):
-    """Returns the seconds per example of the Trainer, whose data is in memory."""
+    """Returns the seconds per example of the Trainer; its data is in memory."""
     import torch
     import transformers
 
@@ -103,7 +103,7 @@ def huggingface(args, rows, length):
         train_dataset=data,
         callbacks=[Callback()],
     ).train()
-    (first, begin), (last, end) = times[1], times[-2]  # the last is of the whole run
+    (first, begin), (last, end) = times[1], times[-2]  # times[-1] is for the whole run
     shutil.rmtree(args.folder / "trainer")
     return (end - begin) / (last - first) / rows
 

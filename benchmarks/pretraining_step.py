@@ -1,9 +1,9 @@
 """Compares the time and memory of a pretraining step with other programs.
 
-A step is the forward pass, the backward pass and the AdamW update. It has the masked LM
-loss on 15 % of the tokens, and the sentence loss if the program has one. The programs
-run alternately, each in a process of its own. The fraction of the peak counts only
-matrix products.
+A step is the forward pass, the backward pass and the AdamW update. The loss is the
+masked LM loss of 15 % of the tokens, plus the sentence loss if the program has one. The
+programs run alternately, each in a process of its own. The fraction of the peak counts
+only matrix products.
 
     python benchmarks/pretraining_step.py
     python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=1
@@ -31,7 +31,7 @@ PROGRAMS = ("albert_tf", "kerashub", "huggingface", "huggingface_compiled")
 PEAK_FLOP = 20 * 2 * 1024 * 768 * 3072
 
 
-def flop_per_token(config, length, picks):
+def flop_per_token(config, length, selects):
     """Returns the operations of the forward and backward pass for one token.
 
     A matrix product needs two operations per weight forward, and four backward.
@@ -39,15 +39,15 @@ def flop_per_token(config, length, picks):
     Args:
         config: the model's config as a dict.
         length: number of tokens per sequence.
-        picks: whether the last layer computes only the positions that a loss reads, as
-            in this package. Keys and values are computed for all positions.
+        selects: whether the last layer computes only the positions that a loss reads,
+            as in this package. It computes keys and values for all positions.
     """
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     layers, embedding = config["num_hidden_layers"], config["embedding_size"]
-    of_all = 2 * hidden**2
-    of_picked = 2 * hidden**2 + 2 * hidden * inner + 2 * length * hidden
-    read = 0.15 + 1 / length if picks else 1
-    blocks = layers * of_all + (layers - 1 + read) * of_picked
+    keys_and_values = 2 * hidden**2
+    rest = 2 * hidden**2 + 2 * hidden * inner + 2 * length * hidden
+    share = 0.15 + 1 / length if selects else 1
+    blocks = layers * keys_and_values + (layers - 1 + share) * rest
     masked_lm = 0.15 * embedding * (hidden + config["vocab_size"])
     return 6 * (blocks + embedding * hidden + masked_lm)
 
@@ -60,8 +60,8 @@ def albert_tf_loss(model, batch):
 
     outputs = model.logits(batch, training=True)
     weights = batch["masked_lm_weights"]
-    each = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
-    masked_lm = ops.sum(each * weights) / ops.sum(weights)
+    losses = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
+    masked_lm = ops.sum(losses * weights) / ops.sum(weights)
     labels = batch["next_sentence_labels"][:, 0]
     sentence = heads.classification_loss(outputs["sop_logits"], labels)
     return masked_lm + ops.mean(sentence)
@@ -151,7 +151,7 @@ huggingface_compiled_step = functools.partial(huggingface_step, compiled=True)
 
 
 def peak_step(batch, precision, folder):
-    """Returns a function with ALBERT-base's fastest matrix products, for the peak."""
+    """Returns a function of ALBERT-base's fastest matrix products, for the peak."""
     import tensorflow as tf
 
     a = tf.cast(tf.random.normal((1024, 768)), precision)
@@ -173,13 +173,13 @@ def report(numbers, args, shape, precision, config):
     rows, length = map(int, shape.split("x"))
     peak = PEAK_FLOP / numbers.pop("peak")[0]
     print(f"{args.model}, {shape}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
-    ours, _ = numbers.get("albert_tf", (float("nan"), 0))
-    for program, (seconds, used) in numbers.items():
+    base, _ = numbers.get("albert_tf", (float("nan"), 0))
+    for program, (seconds, gib) in numbers.items():
         speed = rows * length / seconds
-        flop = flop_per_token(config, length, picks=program == "albert_tf")
+        flop = flop_per_token(config, length, selects=program == "albert_tf")
         print(
             f"  {program:21} {speed:6.0f} tokens/s   {speed * flop / peak:4.0%} of the "
-            f"peak   albert_tf is {seconds / ours:4.2f} times as fast   {used:5.2f} GiB"
+            f"peak   albert_tf is {seconds / base:4.2f} times as fast   {gib:5.2f} GiB"
         )
 
 

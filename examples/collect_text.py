@@ -1,8 +1,9 @@
-"""Collects English text from what is installed beside this package.
+"""Collects English text from the documentation of Python and installed packages.
 
-The language reference inside Python's `pydoc_data.topics`, and the docstrings of the
-standard library and of installed packages, which are read and never imported. What is
-left after cleaning is prose: one sentence a line, a blank line between documents.
+The sources are the language reference in Python's `pydoc_data.topics`, and the
+docstrings of the standard library and of packages. Their files are parsed and never
+imported. The output is prose, with one sentence per line and a blank line between
+documents.
 
     python examples/collect_text.py --output_file=text.txt
 """
@@ -24,11 +25,12 @@ from tqdm import tqdm
 
 from albert_tf.data.files import atomic
 
+# One of this many documents goes into the file of held-out documents.
 HELD_OUT = 25
-# What the requirements of this package bring along.
+# Packages that the requirements of this package install.
 PACKAGES = "numpy,scipy,sklearn,pandas,matplotlib,keras,tensorflow"
 
-# A line that opens a list of names, and whose indented or underlined text is no prose.
+# Titles of docstring sections that contain no prose.
 _SECTION = re.compile(
     r"(args|arguments|attributes|call arguments|examples?|input shape|inputs|keyword "
     r"arguments|methods|output shape|outputs|(other )?parameters|raises|references?|"
@@ -48,21 +50,21 @@ _MARKUP = (
     (re.compile(r"\s+"), " "),
 )
 _END = re.compile(r"(?<=[.?!])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[A-Z])")
-# Plain words with plain punctuation: code, paths, formulas and names such as a.b or a_b
-# are none.
+# A plain word with plain punctuation. Code, paths, formulas, and names such as a.b or
+# a_b do not match.
 _WORD = re.compile(
     r"""[("']*([A-Za-z]+(['-][A-Za-z]+)*|[0-9]{1,4})[)"']*[,;:]?|--?|[(]?(e\.g|i\.e)\.,?"""
 )
 
 
 def source_files(folder: Path) -> list[Path]:
-    """Lists a package's Python files; tests and other people's packages left out."""
-    skipped = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
-    found = []
+    """Lists a package's Python files, without tests and other packages."""
+    excluded = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+    files = []
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - skipped)
-        found += [Path(root) / n for n in sorted(names) if n.endswith(".py")]
-    return found
+        folders[:] = sorted(set(folders) - excluded)  # folders for `walk` to enter
+        files += [Path(root) / name for name in sorted(names) if name.endswith(".py")]
+    return files
 
 
 def docstrings(path: Path) -> Iterator[str]:
@@ -85,18 +87,21 @@ def docstrings(path: Path) -> Iterator[str]:
 def paragraphs(text: str) -> Iterator[str]:
     """Yields the paragraphs and list items of a docstring, each on one line.
 
-    Code, doctests, tables, headings, and lists of parameters are left out.
+    Code, doctests, tables, titles, and lists of parameters are left out.
     """
-    skipping = False
+    in_excluded_section = False
     for block in re.split(r"\n[ \t]*\n", text.expandtabs()):
         lines = block.strip("\n").split("\n")
         indent = len(lines[0]) - len(lines[0].lstrip())
-        underlined = len(lines) > 1 and re.fullmatch(r"\s*([-=~*^#])\1+\s*", lines[1])
-        if underlined or indent == 0:
-            skipping = bool(_SECTION.fullmatch(lines[0].strip()))
-        if underlined:
+        has_title = len(lines) > 1 and re.fullmatch(r"\s*([-=~*^#])\1+\s*", lines[1])
+        # A section ends at the next title, or at the next text that is not indented.
+        if has_title or indent == 0:
+            in_excluded_section = bool(_SECTION.fullmatch(lines[0].strip()))
+        if has_title:
             lines = lines[2:]
-        if skipping or re.search(r">>>|\.\. |^\s*[|+]|```|\S {3,}\S", block, re.M):
+        # A doctest, a directive, a table, a block of code, or columns.
+        is_code = re.search(r">>>|\.\. |^\s*[|+]|```|\S {3,}\S", block, re.M)
+        if in_excluded_section or is_code:
             continue
         items: list[str] = []
         for line in map(str.strip, lines):
@@ -108,7 +113,7 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def sentences(paragraph: str) -> Iterator[str]:
-    """Yields the sentences that are plain English prose, their markup taken off."""
+    """Yields the sentences that are plain English prose, without markup."""
     for pattern, replacement in _MARKUP:
         paragraph = pattern.sub(replacement, paragraph)
     for sentence in _END.split(paragraph.strip()):
@@ -134,12 +139,13 @@ def read(path: Path) -> list[list[str]]:
 
 
 def collect(packages: list[str]) -> list[str]:
-    """Returns documents of two sentences or more, in an order that repeats.
+    """Returns the documents with at least two new sentences, always in the same order.
 
-    A sentence that was seen before, and most docstrings are copied somewhere, is left
-    out.
+    A sentence is new if no earlier document has it. Many docstrings are copies of
+    others.
     """
-    found = [[clean(text) for _, text in sorted(pydoc_data.topics.topics.items())]]
+    topics = sorted(pydoc_data.topics.topics.items())
+    sources = [[clean(text) for _, text in topics]]
     files = source_files(Path(sysconfig.get_path("stdlib")))
     for package in packages:
         spec = importlib.util.find_spec(package)
@@ -147,37 +153,39 @@ def collect(packages: list[str]) -> list[str]:
             files += source_files(Path(folder))
     with multiprocessing.Pool() as pool:
         read_in_order = pool.imap(read, files, chunksize=16)
-        found += tqdm(read_in_order, total=len(files), unit=" files")
-    kept: list[str] = []
-    seen: set[str] = set()
-    for document in itertools.chain.from_iterable(found):
-        new = [s for s in dict.fromkeys(document) if s not in seen]
-        seen.update(new)
+        sources += tqdm(read_in_order, total=len(files), unit=" files")
+    documents: list[str] = []
+    known: set[str] = set()
+    for document in itertools.chain.from_iterable(sources):
+        new = [
+            sentence for sentence in dict.fromkeys(document) if sentence not in known
+        ]
+        known.update(new)
         if len(new) > 1:
-            kept.append("\n".join(new) + "\n")
-    return kept
+            documents.append("\n".join(new) + "\n")
+    return documents
 
 
-def write(path: str, kept: list[str]) -> None:
-    """Writes documents, and prints how many."""
+def write(path: str, documents: list[str]) -> None:
+    """Writes documents, and prints their number."""
     with atomic(path) as file:
-        file.write("\n".join(kept).encode())
-    count = sum(document.count("\n") for document in kept)
-    print(f"{path}: {len(kept):,} documents, {count:,} sentences")
+        file.write("\n".join(documents).encode())
+    count = sum(document.count("\n") for document in documents)
+    print(f"{path}: {len(documents):,} documents, {count:,} sentences")
 
 
 def main() -> None:
     """Reads the flags, and writes the corpus."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output_file", required=True)
-    parser.add_argument("--held_out_file", help=f"gets every {HELD_OUT}th document")
+    parser.add_argument("--held_out_file", help=f"for every {HELD_OUT}th document")
     parser.add_argument("--packages", default=PACKAGES, help="names, comma-separated")
     args = parser.parse_args()
-    kept = collect(args.packages.split(","))
+    documents = collect(args.packages.split(","))
     if args.held_out_file:
-        write(args.held_out_file, kept[::HELD_OUT])
-        del kept[::HELD_OUT]
-    write(args.output_file, kept)
+        write(args.held_out_file, documents[::HELD_OUT])
+        del documents[::HELD_OUT]
+    write(args.output_file, documents)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Pretrains a small ALBERT on this machine and shows what it learned: `make demo`.
+"""Pretrains a small ALBERT on this machine, and shows the result: `make demo`.
 
-Every stage is one of the package's own scripts, so that this file is also an example
-of how to use them. Nothing is downloaded: the text is the documentation of Python and
-of what is installed (`collect_text.py`). All that is made lies in the folder demo/,
-and a stage whose result is there is passed over: a run that was stopped goes on where
-it stood, and a further call trains for as many steps again.
+Each stage runs one of the scripts of this repository, so this file is also an example
+of their use. The text is the documentation of Python and of installed packages, see
+`collect_text.py`. Nothing is downloaded.
+
+All results are in the folder demo/. A stage with an existing result is skipped, so a
+second call resumes a stopped call. A call after a finished one trains for more steps.
 
     python examples/demo.py
     DEMO_MINUTES=60 python examples/demo.py
@@ -27,13 +28,13 @@ TRAIN = FOLDER / "train.tfrecord"
 EVAL = FOLDER / "held_out.tfrecord"
 CONFIG = FOLDER / "albert_config.json"
 MODEL = FOLDER / "model"
-# How many steps earlier calls have trained for and shown.
+# Contains the number of training steps of the finished calls.
 FINISHED = FOLDER / "finished_steps"
 
 VOCAB_SIZE = 2000
 LENGTH = 32
-# What two slow cores manage beside the other stages, which take about a minute.
-STEPS_A_MINUTE = 1200
+# The speed of two slow cores, and the time of the stages that do not train.
+STEPS_PER_MINUTE = 1200
 OTHER_MINUTES = 1.0
 
 
@@ -42,51 +43,54 @@ def main() -> None:
     begin = time.monotonic()
     for stop in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.default_int_handler)
-    # As the scripts do by themselves: TensorFlow's own lines would hide the rest.
+    # TensorFlow's log lines would hide the output. The scripts do the same.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     FOLDER.mkdir(exist_ok=True)
-    before = int(FINISHED.read_text()) if FINISHED.exists() else 0
-    steps = before + steps_for(os.environ.get("DEMO_MINUTES", "6"))
+    finished_steps = int(FINISHED.read_text()) if FINISHED.exists() else 0
+    steps = finished_steps + count_steps(os.environ.get("DEMO_MINUTES", "6"))
     try:
         prepare()
         train(steps)
     except subprocess.CalledProcessError as error:
-        sys.exit(f"\n{Path(error.cmd[1]).name} failed; what it says stands above.")
+        sys.exit(f"\n{Path(error.cmd[1]).name} failed; its message is above.")
     except KeyboardInterrupt:
-        sys.exit("\nStopped. The next `make demo` goes on from here.")
-    title(f"5. What it learned in {steps:,} steps")
-    import demo_report  # TensorFlow takes seconds to load, so only now
+        sys.exit("\nStopped. The next `make demo` resumes from here.")
+    print_title(f"5. The model after {steps:,} steps")
+    import demo_report  # here, because TensorFlow takes seconds to import
 
-    # With it the folder is all that predict.py needs.
+    # predict.py looks for the vocabulary in the model's folder.
     shutil.copy(VOCABULARY, MODEL)
     demo_report.show(MODEL, HELD_OUT, LENGTH)
     FINISHED.write_text(str(steps))
     python = os.path.relpath(sys.executable)
     print(
-        f"\nTry it on a sentence of your own:\n  {python} predict.py --model={MODEL} "
+        f"\nTry it with your own sentence:\n  {python} predict.py --model={MODEL} "
         f"--task=fill_mask 'The [MASK] of the list.'"
     )
     print(
-        f"\nThat took {(time.monotonic() - begin) / 60:.1f} minutes. `make demo` goes "
-        f"on from here for as long again,\n`DEMO_MINUTES=60 make demo` for an hour; "
-        f"`rm -r {FOLDER}` begins anew."
+        f"\nThe demo took {(time.monotonic() - begin) / 60:.1f} minutes. `make demo` "
+        f"trains this model for the same number\nof steps again, and "
+        f"`DEMO_MINUTES=60 make demo` for about an hour. `rm -r {FOLDER}` starts over."
     )
 
 
-def steps_for(minutes: str) -> int:
-    """Returns how many steps to train: never timed, so that every run is the same."""
+def count_steps(minutes: str) -> int:
+    """Returns the number of steps for a time.
+
+    The number depends only on `minutes`, not on a clock, so all runs are equal.
+    """
     try:
-        return max(20, round(STEPS_A_MINUTE * (float(minutes) - OTHER_MINUTES)))
+        return max(20, round(STEPS_PER_MINUTE * (float(minutes) - OTHER_MINUTES)))
     except (ValueError, OverflowError):
         sys.exit(f"DEMO_MINUTES={minutes}: expected a number of minutes")
 
 
 def prepare() -> None:
-    """Makes text, vocabulary and records."""
-    title("1. Text: the documentation of Python and of what is installed")
+    """Makes the text, the vocabulary and the records."""
+    print_title("1. Text: the documentation of Python and of installed packages")
     files = [f"--output_file={TEXT}", f"--held_out_file={HELD_OUT}"]
     run(TEXT, "examples/collect_text.py", *files)
-    title("2. Vocabulary: SentencePiece, as released")
+    print_title("2. Vocabulary: SentencePiece, as released")
     run(
         VOCABULARY,
         "train_sentencepiece.py",
@@ -94,7 +98,7 @@ def prepare() -> None:
         f"--model_prefix={VOCABULARY.with_suffix('')}",
         f"--vocab_size={VOCAB_SIZE}",
     )
-    title("3. Records: pairs of segments, half of them swapped, words masked")
+    print_title("3. Records: pairs of segments, half of them swapped, words masked")
     for text, records, copies in ((TEXT, TRAIN, 10), (HELD_OUT, EVAL, 2)):
         run(
             Path(f"{records}.json"),
@@ -110,7 +114,7 @@ def prepare() -> None:
 
 
 def train(steps: int) -> None:
-    """Trains up to a number of steps, from the last checkpoint if there is one."""
+    """Pretrains up to a number of steps; resumes from a checkpoint if there is one."""
     from albert_tf import AlbertConfig
 
     config = AlbertConfig(
@@ -124,7 +128,7 @@ def train(steps: int) -> None:
         initializer_range=0.05,
     )
     CONFIG.write_text(config.to_json_string())
-    title(f"4. Pretraining to step {steps:,}")
+    print_title(f"4. Pretraining to step {steps:,}")
     run(
         None,
         "run_pretraining.py",
@@ -138,7 +142,7 @@ def train(steps: int) -> None:
         "--learning_rate=1e-3",
         f"--num_train_steps={steps}",
         "--num_warmup_steps=200",
-        # Without it the first minutes go into learning which words are frequent.
+        # Otherwise the model spends the first minutes on learning frequent words.
         "--output_bias_from_data",
         "--do_eval",
         "--eval_every_steps=1000",
@@ -149,29 +153,34 @@ def train(steps: int) -> None:
 
 
 def run(result: Path | None, script: str, *flags: str) -> None:
-    """Runs a script of this repository, unless its result is there.
+    """Runs a script of this repository.
+
+    Args:
+        result: a file that the script writes; if it exists, the script is not run.
+        script: the path of the script in the repository.
+        *flags: the script's flags.
 
     Raises:
         subprocess.CalledProcessError: the script failed.
     """
     if result is not None and result.exists():
-        print(f"{result} is there.")
+        print(f"{result} exists.")
         return
     command = [sys.executable, str(ROOT / script), *flags]
-    # In a group of its own, so that Ctrl-C reaches this program alone. Nothing that a
-    # script writes is lost when it is killed.
-    with subprocess.Popen(command, process_group=0) as script_run:
+    # The script has its own process group, so Ctrl-C reaches only this program, which
+    # then kills the script. The files of a killed script remain usable.
+    with subprocess.Popen(command, process_group=0) as process:
         try:
-            status = script_run.wait()
+            status = process.wait()
         except BaseException:
-            os.killpg(script_run.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
             raise
     if status:
         raise subprocess.CalledProcessError(status, command)
 
 
-def title(text: str) -> None:
-    """Prints a line that stands out."""
+def print_title(text: str) -> None:
+    """Prints the title of a stage."""
     print(f"\n=== {text}", flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Makes a small corpus in which the order of the sentences is plain.
+"""Makes a small corpus in which numbers show the order of the sentences.
 
-Instructions whose steps are numbered, and chronicles whose years go forward, put
-together from lists of words at random. A small model learns the order of sentences on
-it within minutes, which shows that all works on the way from text to loss.
+The documents are instructions with numbered steps, and chronicles with rising years.
+Their words are drawn from lists. A small model learns their sentence order within
+minutes, which tests the complete way from text to loss.
 
     python examples/ordered_corpus.py --output_file=ordered.txt --vocab_file=words.txt
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from albert_tf.data.files import atomic
 
-# What is made, and the steps; their order is drawn anew each time.
+# {product: its steps}; each document has them in another random order.
 CRAFTS = {
     "wooden chair": (
         "cut the legs|sand the seat|drill four holes|glue the joints|paint the back|"
@@ -100,7 +100,7 @@ def instructions(rng: random.Random) -> Iterator[str]:
 
 
 def chronicle(rng: random.Random) -> Iterator[str]:
-    """Yields the sentences of a chronicle, whose years go forward."""
+    """Yields the sentences of a chronicle, with rising years."""
     place = rng.choice(PLACES)
     first, second = rng.sample(NAMES, 2)
     year = rng.randint(1850, 1880)
@@ -118,18 +118,17 @@ def documents(count: int, seed: int) -> list[str]:
     return ["\n".join(kinds[n % 2](rng)) + "\n" for n in range(count)]
 
 
-def vocabulary(made: list[str]) -> list[str]:
-    """Returns a WordPiece vocabulary of the documents' words, each a whole piece.
+def vocabulary(texts: list[str]) -> list[str]:
+    """Returns a WordPiece vocabulary in which each word of the documents is one token.
 
-    SentencePiece would cut most of so few words up: it takes as a piece what it finds
-    in more than one word.
+    With so few words, SentencePiece would divide most words into several tokens.
     """
-    words = {word for text in made for word in re.findall(r"\w+|[^\w\s]", text.lower())}
+    words = set(re.findall(r"\w+|[^\w\s]", "\n".join(texts).lower()))
     return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words)]
 
 
 def write(path: str, text: str) -> None:
-    """Writes a file, which appears when it is complete."""
+    """Writes a file; it appears when it is complete."""
     with atomic(path) as file:
         file.write(text.encode())
 
@@ -142,11 +141,11 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    made = documents(args.documents, args.seed)
-    words = vocabulary(made)
+    texts = documents(args.documents, args.seed)
+    words = vocabulary(texts)
     write(args.vocab_file, "\n".join(words) + "\n")
-    write(args.output_file, "\n".join(made))
-    print(f"{args.output_file}: {len(made):,} documents, {len(words)} words")
+    write(args.output_file, "\n".join(texts))
+    print(f"{args.output_file}: {len(texts):,} documents, {len(words)} words")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Prints pretraining records as tables, one token a line.
+"""Prints pretraining records as tables with one token per line.
 
     python examples/show_records.py --input_file=train.tfrecord --records=2
 
-The description and the vocabulary that the generator leaves beside its records are
-needed. docs/data_flow.md explains what is printed.
+The folder of the records must also have the description and the vocabulary that the
+generator wrote there. docs/data_flow.md explains the tables.
 """
 
 import argparse
@@ -19,22 +19,22 @@ from albert_tf.errors import InputError
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
-ORDERS = ("A before B", "swapped")
+LABELS = ("A before B", "swapped")
 
 
 def tables(path: str, count: int) -> Iterator[str]:
     """Yields the first records of a file as tables.
 
     Args:
-        path: a file that the generator wrote.
-        count: how many of its records.
+        path: a file of records that the generator wrote.
+        count: the number of records.
 
     Raises:
         InputError: the file, its description or its vocabulary cannot be read.
     """
     description = manifest.read(path)
     if description is None:
-        raise InputError(f"{path}: expected the generator's description beside it")
+        raise InputError(f"{path}: expected the generator's description in its folder")
     vocabulary = str(Path(path).parent / description["vocabulary_file"])
     is_wordpiece = vocabulary.endswith(".txt")
     tokenizer = tokenization.load(
@@ -47,7 +47,7 @@ def tables(path: str, count: int) -> Iterator[str]:
 
 
 def table(record: Mapping[str, np.ndarray], tokenizer: Tokenizer) -> str:
-    """Returns one record as a table: a token a line, padding in one line."""
+    """Returns a record as a table: a line for each token, and one for all padding."""
     predictions = {
         int(position): tokenizer.id_to_piece(int(id))
         for position, id, weight in zip(
@@ -59,7 +59,7 @@ def table(record: Mapping[str, np.ndarray], tokenizer: Tokenizer) -> str:
         if weight
     }
     [label] = record["next_sentence_labels"].tolist()
-    lines = [f"next_sentence_labels {label}: {ORDERS[label]}"]
+    lines = [f"next_sentence_labels {label}: {LABELS[label]}"]
     lines += ["position  input_ids  segment_ids  token_boundary  token      predict"]
     length = int(record["input_mask"].sum())
     for position in range(length):
@@ -76,7 +76,7 @@ def table(record: Mapping[str, np.ndarray], tokenizer: Tokenizer) -> str:
 
 
 def main() -> None:
-    """Reads the flags, and prints."""
+    """Reads the flags, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input_file", required=True)
     parser.add_argument("--records", type=int, default=1)

@@ -169,7 +169,7 @@ REFUSED = {
     (VocabularySettings, tuple(VOCABULARY.items())): [
         (
             {"model_prefix": "v/"},
-            "--model_prefix=v/: expected how the files' names begin, such as v/30k, "
+            "--model_prefix=v/: expected the start of the files' names, such as v/30k, "
             "not a folder",
         ),
         (

@@ -1,6 +1,6 @@
-"""The commands of `albert-tf`; most of them are also scripts of a checkout.
+"""The commands of `albert-tf`. Most of them are also scripts of a checkout.
 
-This table is also the help of `albert-tf`:
+`albert-tf --help` also prints this table:
 
     pretrain     pretrain on records of `corpus`
     corpus       make pretraining records from raw text
@@ -14,10 +14,10 @@ This table is also the help of `albert-tf`:
     export       export TF-Hub modules
     demo-page    try a model in the browser
 
-Each command is a module, or a class of `fine_tune`. --help prints its docstring. The
-fields of its settings classes, `SETTINGS`, are its flags. `main` gets an object of each
-class. If `TAKES_ARGUMENTS` is true, `main` also gets a list of the arguments that are
-not flags.
+Each command is a module, or a class of `fine_tune`. --help prints its docstring. Its
+`SETTINGS` are settings classes, whose fields are the flags. Its `main` gets an object
+of each class. If its `TAKES_ARGUMENTS` is true, `main` also gets a list of the
+arguments that are not flags.
 
 TensorFlow takes seconds to import. Only the body of `main` imports it, so --help and
 errors in flags appear at once.
@@ -60,14 +60,14 @@ def run(name: str, argv: list[str] | None = None) -> None:
         argv: the name of the command and its arguments. Default: `sys.argv`, whose
             first element is the script of the command.
     """
-    # --help of `albert-tf` shows its commands instead of the scripts.
+    # --help of an `albert-tf` command names the commands, not the scripts.
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         # Let Ctrl-C end the process without a traceback, even during imports. During
-        # a run, `stopping` catches it.
+        # training, the module `stopping` handles it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = command(name)
     flags.run(

@@ -17,7 +17,7 @@ _MODEL_SETTINGS = (ModelSettings, DistributionSettings)
 
 
 class FineTuning:
-    """Base class of the commands.
+    """Base class of the commands that fine-tune.
 
     Attributes:
         task_type: the type of task, a name in `registry`.
@@ -37,7 +37,7 @@ class FineTuning:
     ) -> None:
         """Trains, evaluates, predicts and exports, as the settings say.
 
-        The arguments are objects of the classes in `SETTINGS`, in the same order.
+        The arguments are objects of the classes in `SETTINGS`, in their order.
         """
         task.check(run)
 

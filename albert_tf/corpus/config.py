@@ -13,8 +13,8 @@ from albert_tf.errors import InputError
 
 Subset = Literal["train", "eval"]
 
-# Settings that `to_dict` leaves out: files that `manifest.identity` describes, and
-# settings that do not change the records.
+# Settings that `to_dict` leaves out: input and vocabulary, which `manifest.identity`
+# describes, and settings that do not change the records.
 _OMITTED_FIELDS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
@@ -88,11 +88,12 @@ class CorpusSettings(MaskingSettings):
         favor_shorter_ngram: Draw spans of n words with probability proportional to 1/n;
             otherwise prefer longer spans.
         do_whole_word_mask: Mask whole words instead of single tokens.
-        word_rule: Rule for word boundaries. word_mark: at the word mark of the tokens,
-            for any script. spaces: only at spaces, for Chinese text that has been
-            segmented. released: at every token that is not only English letters.
-        do_permutation: Also draw other spans, with as many tokens as the masked ones;
-            shuffle these tokens and predict them too.
+        word_rule: Rule for the starts of words. word_mark uses the word marks of the
+            tokens, for any script. spaces uses only spaces, for segmented Chinese text.
+            released starts a word at every token that has other characters than English
+            letters.
+        do_permutation: Also draw other spans with the same number of tokens, shuffle
+            their tokens, and predict these, too.
         released_behaviour: Follow the released generator wherever this one differs on
             purpose; docs/pretraining_data.md lists the differences.
         random_seed: Random seed.
@@ -138,7 +139,7 @@ class CorpusSettings(MaskingSettings):
         super().__post_init__()
         if not any(self.output_file):
             raise InputError("--output_file: expected at least one file, got none")
-        [(path, times)] = Counter(map(os.path.normpath, self.outputs)).most_common(1)
+        path, times = Counter(map(os.path.normpath, self.outputs)).most_common(1)[0]
         if times > 1:
             raise InputError(
                 f"--output_file: {path} would be written twice; the names of "
@@ -148,17 +149,17 @@ class CorpusSettings(MaskingSettings):
             raise InputError("--random_next_sentence and --objective=none: give one")
 
     def base_path(self, subset: Subset) -> str:
-        """The first output file without @N; with `.eval` for held-out documents."""
+        """Returns the first output file without @N, with .eval for held-out text."""
         base = re.sub("(?<=.)@[0-9]+$", "", self.output_file[0])
         stem, suffix = os.path.splitext(base)
         return base if subset == "train" else f"{stem}.eval{suffix}"
 
     def description_path(self, subset: Subset) -> str:
-        """The JSON file that describes a subset's files."""
+        """Returns the path of the JSON file that describes a subset's files."""
         return files.description_path(self.base_path(subset))
 
     def record_files(self, subset: Subset) -> list[str]:
-        """The record files of a subset; in training files, name@N is expanded."""
+        """Returns the record files of a subset; for training, it expands name@N."""
         if subset == "eval":
             return [self.base_path("eval")]
         paths = []
@@ -177,7 +178,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def outputs(self) -> list[str]:
-        """All files that a run writes: records first, then the descriptions."""
+        """All files that a run writes: first the records, then the descriptions."""
         return [
             *(path for subset in self.subsets for path in self.record_files(subset)),
             *map(self.description_path, self.subsets),
@@ -185,14 +186,14 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def subsets(self) -> list[Subset]:
-        """The sets of documents; each has its own files."""
+        """The subsets of the documents; each has its own files."""
         return ["train", "eval"] if self.eval_fraction else ["train"]
 
     @property
     def samples_other_documents(self) -> bool:
-        """Whether a second segment may come from another document.
+        """Whether the second segment of a pair may come from another document.
 
-        For sop, the released generator does this if a pair has only one segment.
+        For sop, this occurs only in the released generator, if one segment is left.
         """
         objective = self.sentence_objective
         return objective == "nsp" or (objective == "sop" and self.released_behaviour)
@@ -209,14 +210,14 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def max_num_tokens(self) -> int:
-        """Maximum number of text tokens in a record: [CLS] and two [SEP] take 3."""
+        """Maximum number of text tokens in a record, without [CLS] and two [SEP]."""
         return self.max_seq_length - 3
 
     @property
     def max_predictions(self) -> int:
         """Maximum number of predictions in a record before `do_permutation` doubles it.
 
-        0 if the records are to be masked during training.
+        It is 0 if training masks the records.
         """
         if not self.masked_lm_prob:
             return 0
@@ -228,7 +229,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def prediction_slots(self) -> int:
-        """Number of slots for predictions in a record, P."""
+        """P, the number of slots for predictions in a record."""
         return self.max_predictions * (2 if self.do_permutation else 1)
 
     @property
@@ -261,9 +262,9 @@ class CorpusSettings(MaskingSettings):
             TypeError: a setting is unknown.
         """
         values = dict(settings)
-        # 0 stands for records that are not masked, and is not a value of the flag.
+        # Records without masks have 0, which the flag does not accept.
         values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
-        # `to_dict` has base names. Files in two folders may have the same base name,
-        # which looks like a file that is given twice.
+        # `to_dict` stores base names. Files in two folders can have the same one, and
+        # the class would reject it as a file that is given twice.
         values["output_file"] = ("-",)
         return cls(input_file=("-",), spm_model_file="-", **values)

@@ -26,13 +26,13 @@ from albert_tf.errors import InputError, quote, wrap_read
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 RANGE_BYTES = 1 << 18
-# The search for the end of a range takes a request to the remote file system.
+# Larger, because the search for the end of a range takes a request to the file system.
 REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
-# Longer documents are divided, so that a file without blank lines fits into memory.
+# Longer documents are divided, because a file without blank lines must fit into memory.
 MAX_DOCUMENT_CHARS = 4 << 20
-# One in 200 sentences of Wikipedia is longer. With longer segments, much text would be
-# cut off to fit into a record, and A and B would always have similar lengths.
+# One in 200 sentences of Wikipedia is longer. With longer segments, much text would not
+# fit into records and be lost, and A and B would always have similar lengths.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -46,9 +46,9 @@ class Range(NamedTuple):
     """The part of a file between two byte offsets.
 
     Attributes:
-        file: path.
-        begin: first byte; 0 for compressed files.
-        end: one past the last byte, or None for the complete file.
+        file: the path of the file.
+        begin: the offset of the first byte; 0 for compressed files.
+        end: the offset after the last byte, or None for the complete file.
     """
 
     file: str
@@ -66,7 +66,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
         InputError: a pattern matches no file, or two patterns match the same file.
     """
     sizes: dict[str, int] = {}
-    seen: dict[str, str] = {}
+    paths: dict[str, str] = {}  # by real path
     for pattern in patterns:
         matches = files.glob(pattern)
         if not matches:
@@ -75,9 +75,10 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
                 f"such as corpus/*.txt"
             )
         for path, size in sorted(matches.items()):
-            first_path = seen.setdefault(files.real_path(path), path)
-            if first_path in sizes:
-                raise InputError(f"--input_file: {path} and {first_path} are one file")
+            key = files.real_path(path)
+            if key in paths:
+                raise InputError(f"--input_file: {path} and {paths[key]} are one file")
+            paths[key] = path
             sizes[path] = size
     return sizes
 
@@ -114,8 +115,9 @@ def read(
     If a file has no `\n` before its end, `\r` ends lines.
 
     Args:
-        part: the part to read; a .jsonl or .jsonl.gz file holds JSON lines.
-        errors: as for `bytes.decode`: "strict", "replace" or "ignore".
+        part: the range to read; a .jsonl or .jsonl.gz file has JSON lines.
+        errors: the handling of invalid bytes: "strict", "replace" or "ignore", see
+            `bytes.decode`.
         counts: counts the `lines`, and the `undecodable_lines` among them.
         encoding: the encoding of a file without a byte order mark.
 
@@ -136,6 +138,7 @@ def read(
     stream = _json_texts(part, lines) if is_json else (t for _, t in lines)
     document: list[str] = []
     size = 0
+    # The last blank line ends the last document.
     for line in itertools.chain(map(str.strip, stream), [""]):
         if document and (not line or size > MAX_DOCUMENT_CHARS):
             yield document
@@ -169,7 +172,7 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 def _decode(
     part: Range, errors: str, counts: Counter, encoding: str
 ) -> Iterator[tuple[int, str]]:
-    """Yields the number of each line in the range, from 1, and its text."""
+    """Yields the number of each line in the range, from 1, and its text; see `read`."""
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     end = math.inf if part.end is None else part.end
     offset, number = part.begin, 0
@@ -183,7 +186,7 @@ def _decode(
         elif head in _UTF_16:
             file = io.BytesIO(to_utf8(raw.read(), part.file))
         if head in _MARKS:
-            encoding = "utf-8"  # the mark is UTF-8's, or UTF-16 has been converted
+            encoding = "utf-8"  # `to_utf8` has converted UTF-16
         while offset < end and (line := file.readline(MAX_LINE_BYTES)):
             number += 1
             if len(line) == MAX_LINE_BYTES:
@@ -226,7 +229,7 @@ def _location(part: Range, number: int) -> str:
 
 
 def _next_boundary(file: IO[bytes], path: str, offset: int, size: int) -> int:
-    """Finds the first boundary between documents after a byte offset."""
+    """Returns the offset of the first boundary between documents after `offset`."""
     if offset >= size:
         return size
     file.seek(offset)
@@ -251,7 +254,7 @@ def tokenize(
         documents: the lines of each document.
         config: the run's settings.
         tokenizer: the tokenizer of the vocabulary.
-        counts: counts the `lines_cut`, the lines that become several segments.
+        counts: counts the `lines_cut`, which are lines that become several segments.
     """
     rule = config.word_start_rule
     starts = word_starts(tokenizer, rule)
@@ -276,10 +279,10 @@ def tokenize(
 def word_starts(
     tokenizer: Tokenizer, rule: Literal["word_mark", "spaces", "released"]
 ) -> WordStarts:
-    """Returns `tokenizer.word_starts(rule)`, which takes some time to build.
+    """Returns the word starts of a rule, and keeps them: they take time to build.
 
-    With the rule "spaces", ids from V (the vocabulary's size) on continue a word, see
-    `_encode_words`.
+    With the rule "spaces", ids of at least V, the vocabulary's size, continue a word.
+    See `_encode_words`.
     """
     if rule != "spaces":
         return tokenizer.word_starts(rule)
@@ -288,27 +291,26 @@ def word_starts(
 
 
 def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
-    """Encodes the words between spaces, and marks the ids that continue a word.
+    """Encodes the words between spaces.
 
-    It marks an id by adding the vocabulary's size.
+    To mark the ids that continue a word, it adds the vocabulary's size to them.
     """
-    groups = _encode_groups(tokenizer.encode_batch, [line.split() for line in lines])
-    V = tokenizer.vocab_size
-    return [
-        [id + V * (i > 0) for ids in words for i, id in enumerate(ids)]
-        for words in groups
-    ]
+    words = [line.split() for line in lines]
+    groups = list(_encode_groups(tokenizer.encode_batch, words))
+    for ids in itertools.chain.from_iterable(groups):
+        ids[1:] = [id + tokenizer.vocab_size for id in ids[1:]]
+    return [list(itertools.chain.from_iterable(group)) for group in groups]
 
 
 def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
     """Encodes lines; divides very long lines into parts.
 
-    The reason is that a tokenizer takes memory of 200 times the size of its text.
+    A tokenizer needs memory of 200 times the size of its text.
 
-    **As released:** a line is one text. Parts end at white space, where tokens end too.
-    So tokens differ only in two cases: in 65,536 characters without white space, and in
-    lines of more than about 500,000 characters. In one text of this length, the
-    tokenizer's sums of scores lose their last digits.
+    **As released:** a line is one text. Here parts end at white space, where tokens
+    also end. So tokens differ only in two cases: in 65,536 characters without white
+    space, and in lines of more than about 500,000 characters. In a text of this length,
+    the tokenizer's sums of scores lose their last digits.
     """
     part_pattern = rf"\S.{{0,{_LINE_CHARS - 1}}}"
     # The longest part before white space or the end; without white space, a full part.
@@ -339,8 +341,8 @@ def _cut(
     counts["lines_cut"] += len(ids) > limit
     begin = 0
     while (remaining := len(ids) - begin) > limit:
-        # The remaining tokens, divided by the number of segments that they need.
-        size = -(-remaining // -(-remaining // limit))
+        num_segments = math.ceil(remaining / limit)
+        size = math.ceil(remaining / num_segments)
         # A segment ends before the last word start after its first token.
         offsets = np.flatnonzero(starts(np.array(ids[begin : begin + size + 1]))[1:])
         end = begin + (int(offsets[-1]) + 1 if offsets.size else size)

@@ -1,8 +1,7 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
-Each epoch has other masks and another order of A and B, from records that hold each
-instance once. `token_boundary` marks the first tokens of words, so that no tokenizer is
-needed.
+The records have each instance once. Each epoch has other masks and another order of A
+and B. `token_boundary` marks the first tokens of words, so masking needs no tokenizer.
 
 Masking runs in Python inside `tf.data`, on the host that reads the records (for a TPU,
 the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain it.
@@ -25,7 +24,7 @@ from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
 
-# Settings that must be equal in record files that are masked together.
+# Settings that must be equal in all record files of a run.
 _COMMON = (
     *("max_seq_length", "max_predictions", "released_behaviour"),
     *("favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
@@ -38,7 +37,7 @@ class DynamicMasking:
 
     Attributes:
         rules: how to mask.
-        redraw_order: whether the order of A and B is drawn again.
+        redraw_order: whether to draw the order of A and B again.
         spec: the features to read from the records.
     """
 
@@ -47,7 +46,7 @@ class DynamicMasking:
     spec: records.Spec
 
     def __call__(self, batch: Batch, seed: int, positions: tf.Tensor) -> Batch:
-        """Masks a batch inside `tf.data`; fastest with some hundred rows at once.
+        """Masks a batch inside `tf.data`; some hundred rows are the fastest size.
 
         Args:
             batch: the result of `records.parser(spec)`, see `shards.spec`. Records
@@ -57,9 +56,9 @@ class DynamicMasking:
                 depend only on `seed` and on its position.
 
         Returns:
-            The batch with other `input_ids`; int32 [B, P] `masked_lm_positions` (in
-            rising order) and `masked_lm_ids`, float32 [B, P] `masked_lm_weights`,
-            zeros in unused slots. If the order is redrawn, `segment_ids`,
+            The batch with other `input_ids`; and int32 [B, P] `masked_lm_positions` (in
+            rising order) and `masked_lm_ids`, float32 [B, P] `masked_lm_weights`, with
+            0 in unused slots. If the order is drawn again, `segment_ids`,
             `token_boundary` and `next_sentence_labels` agree with it.
         """
         P = self.rules.config.prediction_slots
@@ -80,7 +79,7 @@ class DynamicMasking:
     def mask(
         self, batch: Mapping[str, np.ndarray], seed: int, positions: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Does the same as `__call__`, with arrays; draws a seed for each row."""
+        """Masks a batch of arrays, see `__call__`; draws a seed for each row."""
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:
@@ -94,18 +93,18 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    Rules that are not in `settings`, such as whole words or permutation, are those with
-    which the records were made. The order of A and B is drawn again only for SOP in
-    which B never comes from another document.
+    The descriptions give the rules that are not in `settings`, such as whole words or
+    permutation. The order of A and B is drawn again only for SOP in which B never comes
+    from another document.
 
     Args:
-        files: record files of `create_pretraining_data.py`, with or without masks, of
-            one vocabulary and objective.
+        files: record files of `create_pretraining_data.py`, with or without masks. All
+            must have the same vocabulary and objective.
         settings: which tokens to predict; default: the defaults of the flags.
 
     Raises:
-        InputError: a file has no description or one of another version, two files
-            differ in their settings, or a setting is out of range.
+        InputError: a file has no description, a description is from another version,
+            two files differ in their settings, or a setting is out of range.
     """
     settings = settings or MaskingSettings()
     if settings.masked_lm_prob == 0:
@@ -133,8 +132,8 @@ def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
     description = manifest.read(path)
     if description is None:
         raise InputError(
-            f"{path}: no description of it in {json_path}; --dynamic_masking "
-            f"needs the one that create_pretraining_data.py writes"
+            f"{path}: no description in {json_path}; --dynamic_masking needs the "
+            f"description that create_pretraining_data.py writes"
         )
     expected = "settings of this version; make the records again"
     with errors.wrap_read(json_path, expected):
@@ -143,7 +142,7 @@ def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
 
 
 def _restore_original_ids(batch: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Puts the original ids back if the records are masked already: int32 [B, T]."""
+    """Returns the ids before any masking of the records, int32 [B, T]."""
     ids = batch["input_ids"]
     if "masked_lm_ids" not in batch:
         return ids
@@ -155,12 +154,12 @@ def _restore_original_ids(batch: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _redraw_order(batch: dict[str, np.ndarray], seeds: np.ndarray) -> None:
-    """Draws the order of A and B again.
+    """Draws the order of A and B again, and changes the features of `batch`.
 
-    Each [SEP] stays with the segment before it: A [SEP] B [SEP] is rotated.
+    A swap rotates the tokens after [CLS]: A [SEP] B [SEP] becomes B [SEP] A [SEP].
     """
     # The highest bit of a random number is 0 or 1 with equal probability.
-    new_labels = masking.draw(seeds, masking.HALVES, index=0)[:, None] >> np.uint64(63)
+    new_labels = masking.draw(seeds, masking.ORDER, index=0)[:, None] >> np.uint64(63)
     swap = new_labels != batch["next_sentence_labels"]
     sep_a, sep_b = (position[:, None] for position in masking.sep_positions(batch))
     column = np.arange(batch["input_ids"].shape[1])

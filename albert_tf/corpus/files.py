@@ -20,7 +20,7 @@ _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
 def description_path(record_file: str) -> str:
-    """Returns the path of a record file's description, a JSON file in its folder."""
+    """Returns the path of the JSON file that describes a record file."""
     return f"{_SHARD.sub('', record_file)}.json"
 
 
@@ -68,7 +68,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     if size(path) is None:
         return None
     with open_binary(path) as file, errors.wrap_read(path, "a JSON object"):
-        return {**json.loads(file.read())}
+        return {**json.loads(file.read())}  # ** raises an error for other values
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing; the file gets the name `path` when it is complete.
+    """Opens a temporary file for writing, and names it `path` when it is complete.
 
     Raises:
         InputError: a local file cannot be written.
@@ -101,7 +101,7 @@ def create(path: str) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(targets: Iterable[str]) -> None:
-    """Removes temporary files that killed processes left beside local outputs."""
+    """Removes the temporary files of killed processes in the folders of `targets`."""
     for target in targets:
         if not is_remote(target):
             remove_temporary(Path(target).parent, Path(target).name)
@@ -127,7 +127,7 @@ def remove_folder(path: str) -> None:
 
 
 def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
-    """Checks that files can be written, and creates the folders of local files.
+    """Checks that output files can be written, and creates the folders of local ones.
 
     Raises:
         InputError: a target is an input file or a folder, or cannot be written.
@@ -153,7 +153,7 @@ def real_path(path: str) -> str:
 
 
 def beam_file_systems() -> Any:
-    """Imports Beam's `FileSystems`.
+    """Imports and returns Beam's `FileSystems`.
 
     Raises:
         InputError: Apache Beam is not installed.

@@ -1,10 +1,10 @@
 """Makes record files: plan -> make shards -> merge -> describe.
 
-Each shard has a part of the records, and all are merged into the output files.
-Unfinished files are in the folder `<output>.work`. When a shard or an output file is
-complete, its JSON file is written to that folder. A run that finds this JSON file does
-not make the shard or output file again. Local processes or Apache Beam make and merge
-the shards.
+Each shard has a part of the records, and all shards are merged into the output files.
+Unfinished files are in the folder `<output>.work`. For each complete shard and output
+file, that folder gets a JSON file. A later run that finds this JSON file does not make
+the shard or output file again. Local processes or Apache Beam make and merge the
+shards.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 
 
 def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> None:
-    """Deletes the unfinished files if they are from other settings or another input."""
+    """Deletes the unfinished files if their settings or their input was different."""
     settings_path = f"{work}/settings.json"
     earlier_identity = files.read_json(settings_path)
     if earlier_identity == identity:
@@ -100,7 +100,7 @@ def _make_files(
         plan: the result of `shards.plan`.
         work: the folder of unfinished files.
         log: gets progress and warnings.
-        run: calls a function with the arguments of every job, in any order.
+        run: a function that `workers.pool` yields.
     """
     jobs: list[tuple[Any, ...]] = [
         (f"{work}/{shard.subset}-{shard.number:05}.json", config, shard)
@@ -108,13 +108,15 @@ def _make_files(
     ]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
-    # The keys are the subset and the number of the output file.
+    # The keys of both are the subset and the number of an output file.
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
+    num_records: Counter = Counter()
     for (path, _, shard), result in zip(jobs, results, strict=True):
         counts[shard.subset].update(result["counts"])
         shard_path = shards.record_file(path)
         for block in map(shards.Block._make, result["blocks"]):
             blocks[shard.subset, block.file].append((shard_path, block))
+            num_records[shard.subset, block.file] += block.records
     for warning in manifest.check_input(counts, config):
         log.write(f"warning: {warning}\n")
     subsets = [subset for subset in config.subsets if counts[subset]["instances"]]
@@ -128,9 +130,7 @@ def _make_files(
     _run_jobs("files", shards.merge, jobs, work, log, run)
     # The description of the training files comes last: it makes the run complete.
     for subset in subsets[::-1]:
-        merged = [job_blocks for *_, name, _, job_blocks in jobs if name == subset]
-        record_counts = [sum(block.records for _, block in each) for each in merged]
-        description = manifest.describe(identity, config, subset, counts, record_counts)
+        description = manifest.describe(identity, config, subset, counts, num_records)
         files.write_json(config.description_path(subset), description)
         log.write(manifest.summary(description))
 
@@ -154,20 +154,20 @@ def _run_jobs(
         run: see `_make_files`.
 
     Raises:
-        InputError: a job raised it.
+        InputError: a job raised an InputError.
     """
     paths = [job[0] for job in jobs]
-    complete = files.glob(f"{work}/*.json").keys() & set(paths)
-    if complete:
-        log.write(f"{name}: {len(complete)} of {len(paths)} resumed\n")
+    complete_paths = files.glob(f"{work}/*.json").keys() & set(paths)
+    if complete_paths:
+        log.write(f"{name}: {len(complete_paths)} of {len(paths)} resumed\n")
     with tqdm(
         total=len(paths),
-        initial=len(complete),
+        initial=len(complete_paths),
         desc=name,
         file=log,
         mininterval=0.2 if log.isatty() else _SECONDS_BETWEEN_LINES,
     ) as bar:
-        for _ in run(function, [job for job in jobs if job[0] not in complete]):
+        for _ in run(function, [job for job in jobs if job[0] not in complete_paths]):
             bar.update()
     results = [files.read_json(path) or {} for path in paths]
     for path, result in zip(paths, results, strict=True):

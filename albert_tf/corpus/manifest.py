@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import IO, Any
 
 from albert_tf.corpus import files
@@ -13,8 +13,8 @@ from albert_tf.text.tokenization import Tokenizer
 
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
-MAX_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
-# Counters of a subset, which count a text once for each duplicate.
+MAX_UNKNOWN = 0.01  # a larger share of unknown tokens causes a warning
+# Counters of a subset. They count a text once for each of its duplicates.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
@@ -24,8 +24,8 @@ _RECORD_COUNTERS = (
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    If `--output_file` had several names, a description is found only for files of the
-    first name.
+    If `--output_file` had several names, only files of the first name have a
+    description under the path of `files.description_path`.
 
     Returns:
         The description, or None if the file has none.
@@ -46,7 +46,7 @@ def read(record_file: str) -> dict[str, Any] | None:
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
-    """Copies a vocabulary to a description's folder if the name is free there.
+    """Copies a vocabulary to a description's folder, unless its name exists there.
 
     Raises:
         InputError: the copy cannot be written.
@@ -63,7 +63,7 @@ def identity(
 ) -> dict[str, Any]:
     """Returns all values that decide the records.
 
-    The sizes and modification times of the input files represent the text.
+    The input files are identified by their sizes and modification times.
     """
     return {
         "format": FORMAT,
@@ -75,7 +75,7 @@ def identity(
 
 
 def describe_vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns the identity, the size and the special ids of a vocabulary."""
+    """Returns the fingerprint, the size and the special ids of a vocabulary."""
     return {
         "fingerprint": tokenizer.fingerprint,
         "size": tokenizer.vocab_size,
@@ -147,7 +147,7 @@ def describe(
     config: CorpusSettings,
     subset: Subset,
     counts: Mapping[Subset, Counter],
-    records: Sequence[int],
+    num_records: Mapping[tuple[Subset, int], int],
 ) -> dict[str, Any]:
     """Returns the description of a subset's files.
 
@@ -156,14 +156,14 @@ def describe(
         config: the run's settings.
         subset: "train" or "eval".
         counts: for each subset, the sum of its shards' counters.
-        records: number of records of each file.
+        num_records: the number of records of each file, by subset and number.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
     # Files in two folders may have the same name.
-    entries = {
-        os.path.relpath(path, folder): {"records": count, "bytes": files.size(path)}
-        for path, count in zip(config.record_files(subset), records, strict=True)
-    }
+    entries = {}
+    for number, path in enumerate(config.record_files(subset)):
+        sizes = {"records": num_records[subset, number], "bytes": files.size(path)}
+        entries[os.path.relpath(path, folder)] = sizes
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
@@ -177,18 +177,18 @@ def describe(
 def check_input(
     subset_counts: Mapping[Subset, Counter], config: CorpusSettings
 ) -> list[str]:
-    """Checks the shards' input.
+    """Checks the counters of the input.
 
     Args:
         subset_counts: for each subset, the sum of its shards' counters.
         config: the run's settings.
 
     Returns:
-        Warnings about input that is odd but usable.
+        Warnings about input that is usable, but probably not intended.
 
     Raises:
-        InputError: there is no text to train on, too few documents, or a subset has
-            documents, but no records.
+        InputError: there is no text to train on, there are too few documents, or a
+            subset has documents but no records.
     """
     input_file = f"--input_file={','.join(config.input_file)}"
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
@@ -216,14 +216,14 @@ def check_input(
             raise InputError(message)
     undecodable, lines = counts["undecodable_lines"], counts["lines"]
     warnings = {
-        f"the input is one document of {lines:,} lines: no blank line divides it": (
+        f"the input is one document of {lines:,} lines, without a blank line": (
             documents == 1 and lines > 1
         ),
         f"{undecodable} lines have bytes that are not UTF-8": undecodable,
         f"{eval_fraction}: holds out no document of {documents}": (
             config.eval_fraction and not num_held_out
         ),
-        f"{unknown:.1%} of the tokens are unknown: the vocabulary is not made for this "
+        f"{unknown:.1%} of the tokens are unknown: the vocabulary does not fit this "
         f"text": unknown > MAX_UNKNOWN,
     }
     return [message for message, applies in warnings.items() if applies]
@@ -254,6 +254,6 @@ def _statistics(
 
 
 def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
-    """Returns {number of words: number of spans with so many words}."""
+    """Returns {number of words: number of spans with this number of words}."""
     spans = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
     return {words: count for words, count in spans.items() if count}

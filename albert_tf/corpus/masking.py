@@ -1,16 +1,16 @@
 """Masks n-grams of whole words, a batch at a time, without a loop over tokens.
 
-The paper (section 3.1) draws spans of n words, n from 1 to `ngram` with probability
-proportional to 1/n, until 15 % of the tokens are to be predicted. 80 % of these tokens
-become [MASK], 10 % do not change, and 10 % become a random token. The settings can
-change these shares.
+The paper (section 3.1) draws spans of 1 to `ngram` words until they have 15 % of the
+tokens. The probability of a span of n words is proportional to 1/n. Of the tokens in
+the spans, 80 % become [MASK], 10 % do not change, and 10 % become a random token. The
+settings can change these shares.
 
 All draws of a row depend only on its seed, so a row gets the same masks in any batch.
 The generator draws the seeds; `dynamic_masking` computes them from the row's position
 in the run.
 
-Letters: B rows, T tokens of a row, W words of the row with the most words, K words of
-the batch, P slots for predictions.
+Letters of shapes: B rows, T tokens per row, W words of the row with the most words, K
+words of the batch, P slots for predictions per row.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ import numpy as np
 
 from albert_tf.corpus.config import CorpusSettings
 
-# Each use of random numbers has a separate part of a seed's sequence, 2^32 numbers.
-# With `do_permutation`, spans are taken a second time. With `HALVES`, `dynamic_masking`
-# draws the order of A and B.
-_SPANS, _SPANS_TO_PERMUTE, _REPLACED, _SHUFFLE, HALVES = range(5)
-# The key of a word consists of its random rank, the random length of its span, and its
-# number in the row, from the highest to the lowest bit. The length and the number have
-# this many bits.
+# Uses of random numbers; each has its own 2^32 numbers of a seed's sequence. With
+# `do_permutation`, spans are taken a second time. `dynamic_masking` draws the order of
+# A and B with `ORDER`.
+_SPANS, _SPANS_TO_PERMUTE, _REPLACEMENT, _SHUFFLE, ORDER = range(5)
+# The key of a word has three parts, from the highest bit to the lowest: its random
+# rank, the random length of its span, and its number in the row. The length and the
+# number have this many bits.
 _BITS = 16
 _LOW_BITS = (1 << _BITS) - 1
 FEATURES = {
@@ -35,8 +35,8 @@ FEATURES = {
     "masked_lm_ids": np.int32,
     "masked_lm_weights": np.float32,
 }
-# In a turn, each row tries the span that begins at one of its words. This many turns
-# are prepared together, since most rows are full long before their last word.
+# In each turn, each row tries the span that begins at one of its words. The spans of
+# this many turns are computed together. Most rows do not need a turn for each word.
 _TURNS = 32
 
 
@@ -73,11 +73,11 @@ class Rules:
 def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
     """Draws numbers that depend only on a seed, a use and an index.
 
-    They are numbers of the sequence splitmix64. Each is computed without the others.
+    They are numbers of the sequence splitmix64, each computed without the others.
 
     Args:
         seeds: uint64 [N].
-        use: the purpose of the numbers: a constant of this module, such as `HALVES`.
+        use: the purpose of the numbers: a constant of this module, such as `ORDER`.
         index: int [N], at least 0: the index in the sequence of a seed and a use.
 
     Returns:
@@ -100,10 +100,11 @@ def mask(
     """Masks a batch of features, see `shards.spec`.
 
     The words of a row are tried in random order as first words of spans. The number of
-    words n is drawn for each span. A span with more tokens than the row still needs
-    is shortened. It is skipped if it still does not fit, or overlaps another span.
-    Therefore accepted spans are shorter than drawn spans, as in the released code: the
-    shares of 1, 2 and 3 words are 0.61/0.26/0.14 instead of 0.55/0.27/0.18.
+    words n is drawn for each span. If a span has more tokens than the row still needs,
+    it loses words at its end. A span that has too many tokens with one word, or
+    overlaps another span, is skipped. Therefore accepted spans are shorter than drawn
+    spans, as in the released code: the shares of 1, 2 and 3 words are 0.61/0.26/0.14
+    instead of 0.55/0.27/0.18.
 
     Args:
         batch: `input_ids`, `input_mask`, `segment_ids` and `token_boundary`. This
@@ -173,14 +174,11 @@ class _Spans:
         self._tokens = np.flatnonzero(maskable)
         tokens_per_row = np.count_nonzero(maskable, axis=1)
         row_begins = np.cumsum(tokens_per_row) - tokens_per_row
-        # A token that does not follow another maskable one begins a new text.
-        # The last rows may have no maskable tokens. They begin after the last token, so
-        # there is one element more.
-        text_begins = np.zeros(self._tokens.size + 1, bool)
+        # A token begins a new text if the token before it is not maskable.
+        text_begins = np.zeros(self._tokens.size, bool)
         if not rules.config.released_behaviour:
-            np.not_equal(self._tokens[1:], self._tokens[:-1] + 1, out=text_begins[1:-1])
-        text_begins[row_begins] = True
-        text_begins = text_begins[:-1]
+            text_begins[1:] = np.diff(self._tokens) != 1
+        text_begins[row_begins[tokens_per_row > 0]] = True
         word_begins = np.ones(self._tokens.size, bool)
         if rules.config.do_whole_word_mask:
             word_begins = starts[maskable] | text_begins
@@ -204,8 +202,8 @@ class _Spans:
         self._limit[self._index] = np.repeat(ends, ends - texts) - row_words
         # Number of tokens of the row's earlier words. The entries after the row's last
         # word have the number of tokens of all its words.
-        self._before = np.repeat(tokens_per_row, self._width)
-        self._before[self._index] = words - np.repeat(row_begins, self._words_per_row)
+        self._offset = np.repeat(tokens_per_row, self._width)
+        self._offset[self._index] = words - np.repeat(row_begins, self._words_per_row)
 
     def take(self, quota: np.ndarray, use: int) -> np.ndarray:
         """Takes spans until each row has `quota` more tokens or no span fits.
@@ -232,10 +230,10 @@ class _Spans:
         """Draws the order of the words of each row, and the lengths of their spans.
 
         Yields:
-            The word's index in the tables and the number of words of its span, int [B]
-            each, for each turn; undefined for a row that has no more words.
+            For each turn, the word's index in the tables and the number of words of its
+            span, int [B] each; undefined for a row that has no more words.
         """
-        # 31 bits for the random rank and 16 bits for the random length.
+        # These 47 bits are the random rank (31 bits) and the random length (16 bits).
         random_bits = draw(self._seeds, use, self._number) >> np.uint64(_BITS + 1)
         # Rows with fewer than W words are filled up with a key that comes last.
         keys = np.full(self._is_taken.size, np.iinfo(np.int64).max)
@@ -253,22 +251,22 @@ class _Spans:
     def _try(
         self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, quota: np.ndarray
     ) -> np.ndarray:
-        """Takes at most one span, which begins at a given word, in each of R rows.
+        """Takes the spans that begin at the given words of R rows, where they fit.
 
         Args:
-            begin: int [R], index of the word in the tables.
-            n: int [R], number of words of the drawn span.
-            rows: int [R], numbers of the rows.
-            quota: int [R], tokens that may still be taken.
+            begin: int [R], the index in the tables of the first word of each span.
+            n: int [R], the number of words of each span as drawn.
+            rows: int [R], the numbers of the rows.
+            quota: int [R], the number of tokens that each row may still take.
 
         Returns:
-            int [R], tokens taken.
+            int [R], the number of tokens that each row has taken.
         """
-        before, is_taken, ngram = self._before, self._is_taken, self._rules.config.ngram
+        offset, is_taken, ngram = self._offset, self._is_taken, self._rules.config.ngram
         end = np.minimum(begin + n, rows * self._width + self._limit[begin])
         for _ in range(ngram - 1):  # shortens spans with too many tokens
-            end -= (before[end] - before[begin] > quota) & (end > begin + 1)
-        tokens = before[end] - before[begin]
+            end -= (offset[end] - offset[begin] > quota) & (end > begin + 1)
+        tokens = offset[end] - offset[begin]
         fits = tokens <= quota
         # Indices in the tables; a span of fewer words repeats its last word.
         words = [np.minimum(begin + i, end - 1) for i in range(ngram)]
@@ -295,10 +293,10 @@ def _replace(
 ) -> np.ndarray:
     """Draws the input id for each label: [MASK], the label or a random token.
 
-    All arrays are [N].
+    All arrays are [N]; `seeds` has the seed of each label's row.
     """
     # The high half of a number chooses one of the three; the low half draws the token.
-    numbers = draw(seeds, _REPLACED, columns)
+    numbers = draw(seeds, _REPLACEMENT, columns)
     fraction = (numbers >> np.uint64(32)) / 2.0**32
     scaled = (numbers & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
     random_ids = rules.replacements[scaled >> np.uint64(32)]

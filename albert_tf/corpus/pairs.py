@@ -1,7 +1,7 @@
 """Divides documents into pairs of segments, one pair for each record.
 
-A pair consists of five numbers, not of tokens: a shard holds thousands of pairs,
-shuffles them, and copies tokens only for the next batch that it writes.
+A pair consists of five numbers, not of tokens: a shard shuffles thousands of pairs, and
+copies tokens only for the batch that it writes next.
 """
 
 import array
@@ -24,12 +24,12 @@ Pair = tuple[int, int, int, int, int]
 
 
 class Text:
-    """Tokenized documents.
+    """The token ids of documents, divided into segments.
 
     Attributes:
         bounds: S + 1 numbers for S segments; segment s consists of the tokens from
             bounds[s] to bounds[s + 1] - 1.
-        documents: the numbers of the segments of each document.
+        documents: for each document, the numbers of its segments.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Text:
         self._tokens = array.array("i")
 
     def add(self, segments: Sequence[Sequence[int]]) -> None:
-        """Appends a document: the token ids of its segments, none of them empty."""
+        """Appends a document: the token ids of each segment; no segment is empty."""
         begin = len(self.bounds) - 1
         self.documents.append(range(begin, begin + len(segments)))
         for segment in segments:
@@ -61,12 +61,12 @@ def pair(
     """Draws the pairs of all documents, in order (paper 3.1, "sentence-order").
 
     A pair takes segments until it reaches its target length, and is divided between
-    two of them. With probability 1/2 its parts A and B are swapped (label 1).
+    two of them. With probability 1/2, its parts A and B are swapped (label 1).
 
-    **As released:** the released code draws one target length for each document; here
-    one is drawn for each pair. If only one segment is left, the released code takes B
-    from another document and gives label 1. This makes 53 to 60 % of the labels 1, and
-    teaches topics, not order. Here such a segment is divided at a word start.
+    **As released:** the released code draws a target length for each document; here
+    each pair has its own. If only one segment is left, the released code takes B from
+    another document and gives label 1. So 53 to 60 % of the labels are 1, and the model
+    learns topics instead of order. Here such a segment is divided at a word start.
     `released_behaviour` follows the released code.
 
     Args:
@@ -77,11 +77,11 @@ def pair(
         counts: counts the `truncated_tokens`, `dropped_tokens` and `dropped_segments`.
 
     Returns:
-        int64 [I, 5] for I pairs: begin and end of A in `text.tokens`, begin and end of
-        B, label.
+        int64 [I, 5]: for each of I pairs, the begin and end of A in `text.tokens`, the
+        begin and end of B, and the label.
     """
     seed = int(rng.integers(1 << 62))
-    drawer = _Pairs(text, config, starts, random.Random(seed), counts)
+    drawer = _PairDrawer(text, config, starts, random.Random(seed), counts)
     rows = [row for document in text.documents for row in drawer.draw_pairs(document)]
     pairs = np.array(rows, np.int64).reshape(-1, 5)
     truncate(pairs, config.max_num_tokens, rng, counts)
@@ -93,9 +93,9 @@ def truncate(
 ) -> None:
     """Shortens pairs to `limit` tokens, in place.
 
-    Tokens are removed one by one from the longer segment, or from B if both are equally
-    long. Each is removed from the front or the back with probability 1/2, as in the
-    released code.
+    As in the released code, tokens are removed one by one from the longer segment, or
+    from B if both are equally long: with probability 1/2 from the front, otherwise from
+    the back.
     """
     a_size = pairs[:, A_END] - pairs[:, A_BEGIN]
     b_size = pairs[:, B_END] - pairs[:, B_BEGIN]
@@ -110,8 +110,8 @@ def truncate(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Pairs:
-    """Draws the pairs of one document after the other; see `pair`."""
+class _PairDrawer:
+    """Draws the pairs of documents; see `pair`."""
 
     text: Text
     config: CorpusSettings
@@ -123,10 +123,11 @@ class _Pairs:
         """Draws the pairs of one document, before truncation."""
         bounds, rng = self.text.bounds, self.rng
         objective = self.config.sentence_objective
-        is_released = self.config.released_behaviour
         samples_others = self.config.samples_other_documents
         target = self._draw_target()
-        start = document.start  # number of the pair's first segment
+        # `start`, `middle` and `stop` are numbers of segments: A ends before `middle`,
+        # and B ends before `stop`. A single segment is cut at a word start instead.
+        start = document.start
         while start < document.stop:
             a_begin = bounds[start]
             stop = bisect.bisect_left(
@@ -138,8 +139,8 @@ class _Pairs:
                 is_single or (objective == "nsp" and rng.random() < 0.5)
             ):
                 a_end = bounds[middle]
-                b = self._draw_other(document, target - (a_end - a_begin))
-                yield a_begin, a_end, *b, 1
+                b_begin, b_end = self._draw_other(document, target - a_end + a_begin)
+                yield a_begin, a_end, b_begin, b_end, 1
                 # B is from another document, so the next pair begins where A ends.
                 start = middle
             else:
@@ -150,24 +151,31 @@ class _Pairs:
                     else:
                         yield a_begin, cut, cut, bounds[stop], 0
                 start = stop
-            if not is_released:
+            if not self.config.released_behaviour:
                 target = self._draw_target()
 
     def _draw_target(self) -> int:
+        """Draws the target length of a pair, in tokens."""
         longest = self.config.max_num_tokens
         if self.rng.random() < self.config.short_seq_prob:
             return self.rng.randint(2, longest)
         return longest
 
     def _draw_other(self, document: range, target: int) -> tuple[int, int]:
-        """Draws B from another document; B begins at a random segment."""
+        """Draws the begin and end of B; it begins at any segment of another document.
+
+        Args:
+            document: the document of A.
+            target: the length that B should reach, in tokens.
+        """
         documents, bounds = self.text.documents, self.text.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
             other = self.rng.choice(documents)
             if other != document:
                 break
         else:
-            # The released code keeps `document`. Here the first other one is taken.
+            # The released code then takes B from `document`. Here the first other
+            # document is taken.
             others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self.rng.choice(other)
@@ -176,7 +184,7 @@ class _Pairs:
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:
-        """Draws the position at which to divide a segment; None for a single word."""
+        """Draws the token at which to divide a segment; None for a single word."""
         begin, end = self.text.bounds[segment : segment + 2]
         word_begins = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
         if not word_begins.size:

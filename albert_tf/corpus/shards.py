@@ -32,8 +32,8 @@ ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
 BLOCK_TOKENS = 1 << 15  # about 200 kB of records
 WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
 _BATCH_TOKENS = 1 << 19
-# Each use of random numbers has a different seed. It consists of random_seed, one of
-# these constants, and the number of a range, shard or file.
+# Each use of random numbers has its own seed: random_seed, one of these constants, and
+# the number of a range, shard or file (`_ORDER` needs none).
 _HOLD_OUT = 0
 _SHARDS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
@@ -46,8 +46,8 @@ class ShardPlan(NamedTuple):
     Attributes:
         subset: the documents that become records, "train" or "eval".
         number: the number of the shard in the subset, from 0.
-        ranges: the ranges to read, each with its number, which seeds the choice of
-            held-out documents.
+        ranges: the ranges to read, each with its number. This number is part of the
+            seed that decides which documents are held out.
     """
 
     subset: Subset
@@ -72,7 +72,7 @@ class Block(NamedTuple):
 
 
 def record_file(path: str) -> str:
-    """Returns the file of a shard's records, given its JSON file."""
+    """Returns the path of a shard's records; `path` is its JSON file."""
     return f"{path.removesuffix('.json')}.part"
 
 
@@ -116,8 +116,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     """Makes the records of a shard; a job for a worker.
 
     Args:
-        path: a JSON file for counts and blocks, written after the records. The records
-            are in an uncompressed TFRecord file in the same folder, see `record_file`.
+        path: the JSON file for counts and blocks, written after the records, which are
+            in an uncompressed TFRecord file in the same folder, see `record_file`.
         config: the run's settings.
         plan: the shard's plan.
 
@@ -129,8 +129,9 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     offset = 0
     with files.create(record_file(path)) as file:
         for text in shard.read_texts():
-            for drawn in shard.draw_rounds(text):
-                frames = [*itertools.chain.from_iterable(shard.encode(text, drawn))]
+            for pair_array in shard.draw_rounds(text):
+                batches = shard.encode(text, pair_array)
+                frames = list(itertools.chain.from_iterable(batches))
                 for number, block in shard.divide(frames):
                     data = b"".join(block)
                     file.write(data)
@@ -160,9 +161,9 @@ class Shard:
         self._rng = np.random.default_rng(seed)
 
     def read_texts(self) -> Iterator[pairs.Text]:
-        """Yields the documents in packs of at least two, unless there is only one.
+        """Yields the documents in groups of at least two, unless there is only one.
 
-        The reason is that the second segment of a pair may come from another document.
+        The second segment of a pair may come from another document of its group.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
         lines = self._read_documents()
@@ -171,18 +172,18 @@ class Shard:
         # "released", the id of [MASK]; with "spaces", an id larger by `vocab_size`.
         unknown = {tokenizer.unk_id, tokenizer.mask_id}
         unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
-        text, least = pairs.Text(), 1  # the first text may be one large document
-        for segments, following in itertools.pairwise(itertools.chain(texts, [[]])):
+        text, min_size = pairs.Text(), 1  # the first text may be one large document
+        for segments, next_segments in itertools.pairwise(itertools.chain(texts, [[]])):
             self.counts[f"{subset}_documents"] += 1
             self.counts[f"{subset}_tokens"] += sum(map(len, segments))
             self.counts[f"{subset}_unknown_tokens"] += sum(
                 ids.count(id) for ids in segments for id in unknown
             )
-            is_full = text.bounds[-1] >= TEXT_TOKENS and len(text.documents) >= least
-            # The last document of the input is never alone in a new text.
-            if is_full and following:
+            is_full = text.bounds[-1] >= TEXT_TOKENS and len(text.documents) >= min_size
+            # The last document never gets a text of its own.
+            if is_full and next_segments:
                 yield text
-                text, least = pairs.Text(), 2
+                text, min_size = pairs.Text(), 2
             text.add(segments)
         if text.documents:
             yield text
@@ -196,14 +197,13 @@ class Shard:
             rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
             texts = documents.read(part, config.decode_errors, counts, config.encoding)
             for lines in texts:
-                # Draw a number for each document, so that the choice does not depend on
-                # the text.
+                # Each document takes one random number, whatever its text is.
                 is_held_out = rng.random() < config.eval_fraction
                 if is_held_out == (subset == "eval"):
                     yield lines
 
     def draw_rounds(self, text: pairs.Text) -> Iterator[np.ndarray]:
-        """Draws the pairs of all duplicates, in rounds.
+        """Draws the pairs of all duplicates, some duplicates in each round.
 
         Yields:
             int [I, 5], the I shuffled pairs of a round, see `pairs.pair`.
@@ -216,8 +216,8 @@ class Shard:
         shared = text, config, self._starts, rng, self.counts
         for done in range(0, duplicates, per_round):
             count = min(per_round, duplicates - done)
-            drawn = np.concatenate([pairs.pair(*shared) for _ in range(count)])
-            yield drawn[rng.permutation(len(drawn))]
+            pair_array = np.concatenate([pairs.pair(*shared) for _ in range(count)])
+            yield pair_array[rng.permutation(len(pair_array))]
 
     def divide(self, frames: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         """Divides the shuffled records of a round evenly among the output files.
@@ -228,7 +228,7 @@ class Shard:
         file_count = len(self._config.record_files(self._plan.subset))
         count = len(frames)
         tokens = count * self._config.max_seq_length
-        # Rounded up, so that every file gets the same number of blocks.
+        # Rounded up to a multiple of `file_count`: each file gets equally many blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
         for i in range(block_count):
@@ -236,31 +236,31 @@ class Shard:
             if begin < end:
                 yield (first_file + i) % file_count, frames[begin:end]
 
-    def encode(self, text: pairs.Text, drawn: np.ndarray) -> Iterator[list[bytes]]:
+    def encode(self, text: pairs.Text, pair_array: np.ndarray) -> Iterator[list[bytes]]:
         """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`."""
         config, tokenizer = self._config, self._tokenizer
         batch_size = max(1, _BATCH_TOKENS // config.max_seq_length)
         rules = masking.Rules(config, manifest.describe_vocabulary(tokenizer))
-        for i in range(0, len(drawn), batch_size):
-            batch = self._assemble(text.tokens, drawn[i : i + batch_size])
+        for i in range(0, len(pair_array), batch_size):
+            features = self._assemble(text.tokens, pair_array[i : i + batch_size])
             if config.masked_lm_prob:
-                count = len(batch["input_ids"])
+                count = len(features["input_ids"])
                 seeds = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
-                masking.mask(batch, rules, seeds, self.counts)
-            yield records.encode(spec(config), batch)
+                masking.mask(features, rules, seeds, self.counts)
+            yield records.encode(spec(config), features)
 
-    def _assemble(self, tokens: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies the tokens of pairs into rows: [CLS] A [SEP] B [SEP] and padding."""
+    def _assemble(self, tokens: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns features of pairs; a row is [CLS] A [SEP] B [SEP] and padding."""
         config, tokenizer = self._config, self._tokenizer
-        B, T = len(drawn), config.max_seq_length
+        B, T = len(batch), config.max_seq_length
         ids = np.full((B, T), tokenizer.pad_id, np.int32)
-        rows_and_pairs = zip(ids, drawn.tolist(), strict=True)
+        rows_and_pairs = zip(ids, batch.tolist(), strict=True)
         for row, (a_begin, a_end, b_begin, b_end, _) in rows_and_pairs:
             b_column = a_end - a_begin + 2
             row[1 : b_column - 1] = tokens[a_begin:a_end]
             row[b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]
-        first_sep = drawn[:, pairs.A_END] - drawn[:, pairs.A_BEGIN] + 1
-        last_sep = first_sep + drawn[:, pairs.B_END] - drawn[:, pairs.B_BEGIN] + 1
+        first_sep = batch[:, pairs.A_END] - batch[:, pairs.A_BEGIN] + 1
+        last_sep = first_sep + batch[:, pairs.B_END] - batch[:, pairs.B_BEGIN] + 1
         rows, columns = np.arange(B), np.arange(T)
         special = np.zeros((B, T), bool)
         special[:, 0] = special[rows, first_sep] = special[rows, last_sep] = True
@@ -277,14 +277,14 @@ class Shard:
             # The tokens after [CLS] and after the first [SEP] begin words.
             boundary[:, 1] = boundary[rows, first_sep + 1] = True
         self.counts["instances"] += B
-        self.counts["instances_with_label_1"] += int(drawn[:, pairs.LABEL].sum())
+        self.counts["instances_with_label_1"] += int(batch[:, pairs.LABEL].sum())
         self.counts["instance_tokens"] += int(last_sep.sum()) + B
         return {
             "input_ids": ids,
             "input_mask": input_mask,
             "segment_ids": input_mask & (columns > first_sep[:, None]),
             "token_boundary": boundary & input_mask | special,
-            "next_sentence_labels": drawn[:, pairs.LABEL :],
+            "next_sentence_labels": batch[:, pairs.LABEL :],
         }
 
 
@@ -297,10 +297,11 @@ def merge(
 ) -> None:
     """Makes an output file of shuffled records; a job for a worker.
 
-    Blocks come in random order; records are shuffled within `WINDOW_BYTES` of blocks.
+    It reads the blocks in random order, and shuffles the records of about
+    `WINDOW_BYTES` at a time.
 
     Args:
-        path: a JSON file that appears when the output file is complete.
+        path: a JSON file that is written when the output file is complete.
         config: the run's settings.
         subset: "train" or "eval".
         number: the output file's number.

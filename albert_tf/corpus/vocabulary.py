@@ -72,8 +72,8 @@ class VocabularySettings(flags.Settings):
         super().__post_init__()
         if os.path.basename(self.model_prefix) in ("", ".", ".."):
             raise InputError(
-                f"--model_prefix={self.model_prefix}: expected how the files' names "
-                f"begin, such as {os.path.join(self.model_prefix, '30k')}, not a folder"
+                f"--model_prefix={self.model_prefix}: expected the start of the files' "
+                f"names, such as {os.path.join(self.model_prefix, '30k')}, not a folder"
             )
         for symbol in self.user_defined_symbols:
             cleaned = clean_text(symbol, self.do_lower_case, self.keep_accents)
@@ -88,7 +88,7 @@ def train_files(settings: VocabularySettings) -> None:
     """Trains on the files that the settings name; see `train`.
 
     Raises:
-        InputError: as `train`, or a file is missing, damaged or in another encoding.
+        InputError: a file is missing, damaged or in another encoding; or see `train`.
     """
     errors = "replace" if settings.replace_invalid_utf8 else "strict"
     train(read_lines(settings.input_file, errors, settings.encoding), settings)
@@ -128,7 +128,7 @@ def read_lines(
     """Yields the lines of files, read by the same code as pretraining data.
 
     Raises:
-        InputError: as `documents.find_files` and `documents.read`.
+        InputError: see `documents.find_files` and `documents.read`.
     """
     for path in documents.find_files(patterns):
         part = documents.Range(path, begin=0, end=None)
@@ -170,7 +170,7 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
             control_symbols=["[CLS]", "[SEP]", "[MASK]"],
             user_defined_symbols=list(settings.user_defined_symbols),
             byte_fallback=settings.byte_fallback,
-            # Sums of floats depend on the number of threads, so it is the same on every
+            # The scores depend on the number of threads, so it is the same on every
             # machine.
             num_threads=16,
             minloglevel=2,

@@ -35,11 +35,12 @@ def pool(
         runner_options: its options.
 
     Yields:
-        A function `run(function, jobs)`: it calls `function`, which must be defined at
-        the top level of a module, with the arguments of each job, and yields an item
-        for each finished job. On Beam, a call may be repeated, and the first argument
-        must be the path of the JSON file for its result. After an InputError, Beam's
-        result is {"error": message}, because runners wrap exceptions differently.
+        A function `run(function, jobs)`. It calls `function` with the arguments of each
+        job, and yields an item for each finished job. `function` must be defined at the
+        top level of a module. On Beam, a call may be repeated, and the first argument
+        of a job must be the path of the JSON file for its result. After an InputError,
+        this file contains {"error": message}, because runners wrap exceptions
+        differently.
 
     Raises:
         InputError: a worker was killed, a function raised it, or Apache Beam or the
@@ -53,7 +54,7 @@ def pool(
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    # The workers' `reader` notices when this process dies or closes `writer`.
+    # Workers read from `reader`, which ends when this process dies or closes `writer`.
     reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)

@@ -20,7 +20,7 @@ _PADDING = 128
 _UNREAD_KEYS = {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
 # Keys of the files of BERT and albert_zh. Only the value of `ln_type` is checked.
 _BERT_KEYS = re.compile("directionality|ln_type|pooler_.*")
-# Fields that the release does not have.
+# Fields that the released configuration does not have.
 _ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
 _log = logging.getLogger(__name__)
 
@@ -30,8 +30,9 @@ class AlbertConfig:
     """Sizes and dropout rates of an ALBERT model.
 
     Fields up to `initializer_range` are the keys of the released `albert_config.json`
-    with the released constructor's defaults (those of xxlarge); the letters are the
-    paper's. The last three are additions, whose defaults give the released model.
+    with the released constructor's defaults, which are the values of xxlarge. The
+    letters are the paper's. The release does not have the last three fields; their
+    defaults give the released model.
 
     Attributes:
         vocab_size: V, tokens in the vocabulary.
@@ -39,9 +40,9 @@ class AlbertConfig:
             from E to H.
         hidden_size: H, width of the Transformer; a multiple of `num_attention_heads`.
         num_hidden_layers: L, number of layers, each of `inner_group_num` blocks.
-        num_hidden_groups: G, groups of consecutive layers; layers of one group share
-            their parameters. 1 is ALBERT, L is BERT. **As released:** if there are more
-            groups than layers, groups without a layer have no parameters.
+        num_hidden_groups: G, number of groups of consecutive layers; layers of a group
+            share their parameters. 1 is ALBERT, L is BERT. **As released:** if there
+            are more groups than layers, groups without a layer have no parameters.
         num_attention_heads: N, number of heads of an attention layer.
         intermediate_size: width of the feed-forward layer, 4H in the paper.
         inner_group_num: number of distinct blocks in each layer, applied in order.
@@ -79,7 +80,7 @@ class AlbertConfig:
     intermediate_size: int = 16384
     inner_group_num: int = 1
     down_scale_factor: float = 1
-    hidden_act: Literal["gelu", "gelu_erf", "relu", "tanh", "linear"] | None = "gelu"
+    hidden_act: Literal["gelu", "gelu_erf", "relu", "tanh", "linear", None] = "gelu"
     hidden_dropout_prob: float = 0
     attention_probs_dropout_prob: float = 0
     max_position_embeddings: int = 512
@@ -132,8 +133,9 @@ class AlbertConfig:
     def _group_map(self, is_shared: bool) -> tuple[int, ...]:
         """Returns the group of each layer if `is_shared`, else the number of the layer.
 
-        **As released** for all published sizes. In rare cases, such as layer 15
-        of L = G = 22, the released float formula gives the previous group.
+        **As released:** the groups are the same for all published sizes. In rare cases,
+        such as layer 15 of L = G = 22, the released float formula gives the previous
+        group.
         """
         layers = self.num_hidden_layers
         groups = min(self.num_hidden_groups, layers) if is_shared else layers
@@ -143,21 +145,21 @@ class AlbertConfig:
         """Checks that a vocabulary is not too large, and warns if it is too small.
 
         Args:
-            path: the vocabulary, for the message.
-            size: its number of tokens. The model may have more, up to the next
-                multiple of 128, without a warning.
+            path: the path of the vocabulary, for the message.
+            size: the number of its tokens. There is no warning if V is at most the next
+                multiple of 128.
 
         Raises:
-            InputError: it has more tokens than the model's V.
+            InputError: the vocabulary has more tokens than the model's V.
         """
         message = (
-            f"{path}: {size} pieces, but the model's vocab_size is {self.vocab_size}; "
-            f"expected the vocabulary that the model was made for, or for a new model "
-            f"an albert_config.json with vocab_size={size}"
+            f"{path}: {size} tokens, but the model's vocab_size is {self.vocab_size}; "
+            f"expected the vocabulary of this model, or for a new model an "
+            f"albert_config.json with vocab_size={size}"
         )
         if size > self.vocab_size:
             raise InputError(message)
-        if self.vocab_size > -(-size // _PADDING) * _PADDING:
+        if self.vocab_size > math.ceil(size / _PADDING) * _PADDING:
             _log.warning(message)
 
     @classmethod
@@ -179,7 +181,7 @@ class AlbertConfig:
 
     @classmethod
     def find(cls, name: str) -> "AlbertConfig":
-        """Reads a file; if there is none, returns the configuration of that name.
+        """Reads the file `name` if it exists; otherwise, see `named`.
 
         Raises:
             InputError: see `from_json_file` and `named`.
@@ -193,11 +195,12 @@ class AlbertConfig:
         """Builds a configuration from the keys of an `albert_config.json`.
 
         Args:
-            values: its contents.
-            path: the file, for messages, if there is one.
+            values: the contents of the file.
+            path: the path of the file, for messages; None if there is no file.
 
         Raises:
-            InputError: an unknown key, no `vocab_size`, or an impossible value.
+            InputError: a key is unknown, `vocab_size` is missing, or a value is
+                impossible.
         """
         try:
             return cls(**_select_fields(values))
@@ -209,7 +212,7 @@ class AlbertConfig:
         """Reads an `albert_config.json`.
 
         Raises:
-            InputError: no such file, not a JSON object, or see `from_dict`.
+            InputError: the file is missing or has no JSON object; or see `from_dict`.
         """
         return cls.from_dict(json_values.read_object(path), path)
 
@@ -227,13 +230,14 @@ class AlbertConfig:
 
 
 def _select_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of fields; refuses unknown keys."""
+    """Returns the values whose keys are fields; an unknown key raises InputError."""
     fields = {item.name for item in dataclasses.fields(AlbertConfig)}
-    bert_keys = list(filter(_BERT_KEYS.fullmatch, values))
+    bert_keys = [key for key in values if _BERT_KEYS.fullmatch(key)]
     if bert_keys:
         _log.warning("configuration keys without effect: %s", ", ".join(bert_keys))
-    if (order := values.get("ln_type", "postln")) != "postln":
-        raise InputError(f"ln_type={errors.quote(order)}: expected 'postln'")
+    ln_type = values.get("ln_type", "postln")
+    if ln_type != "postln":
+        raise InputError(f"ln_type={errors.quote(ln_type)}: expected 'postln'")
     for key in values:
         if key not in {*fields, *_UNREAD_KEYS, *bert_keys}:
             raise InputError(
@@ -246,14 +250,12 @@ def _select_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_value(key: str, value: Any, hint: Any) -> None:
-    # A hint is int, float, Literal[...] or Literal[...] | None.
-    parts = (hint, *typing.get_args(hint))
-    literal = next((part for part in parts if typing.get_origin(part) is Literal), None)
-    choices = typing.get_args(literal)
+    """Checks the value of a field with the type `hint`: int, float or `Literal`."""
+    choices = typing.get_args(hint)  # empty for int and float
     if choices:
-        may_be_none = type(None) in typing.get_args(hint)
-        if value not in choices and not (may_be_none and value is None):
-            raise InputError(f"{key}={value!r}: expected one of {', '.join(choices)}")
+        if value not in choices:
+            expected = ", ".join(map(str, choices))
+            raise InputError(f"{key}={value!r}: expected one of {expected}")
     elif hint is int:
         if type(value) is not int or value < 1:
             raise InputError(f"{key}={value!r}: expected an integer of at least 1")
@@ -265,7 +267,7 @@ def _check_value(key: str, value: Any, hint: Any) -> None:
         raise InputError(f"{key}={value!r}: expected a number above 0")
 
 
-# size: (H, L, N). E is 128 and `intermediate_size` is 4H in all of them.
+# {size: (H, L, N)}. In all of them, E is 128 and `intermediate_size` is 4H.
 _SIZES = {
     "tiny": (312, 4, 12),
     "small": (384, 6, 12),
@@ -278,9 +280,8 @@ _SIZES = {
 
 def _build(size: str, version: str) -> AlbertConfig:
     hidden, layers, heads = _SIZES[size]
-    # Version 1 except xxlarge was trained with dropout; version 2 and the Chinese
-    # models were trained without. The Chinese models have ReLU, BERT's Chinese
-    # vocabulary, and 16 heads in xxlarge.
+    # Only version 1 was trained with dropout, except its xxlarge. The Chinese models
+    # have ReLU and BERT's Chinese vocabulary, and their xxlarge has 16 heads.
     dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
     is_chinese = version == "zh"
     return AlbertConfig(
@@ -301,5 +302,6 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# Two small sizes of albert_zh, with version 2's other values. No weights are released.
+# Two small sizes of albert_zh, with the other values of version 2. No weights of them
+# are released.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

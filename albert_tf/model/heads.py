@@ -11,14 +11,14 @@ from albert_tf.model import layers
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import ConfiguredLayer
 
-# Released code: the standard deviation of the initial weights of the classifier, RACE
-# and SQuAD 1.1 heads, instead of `initializer_range`.
+# Standard deviation of the initial weights of the classifier, RACE and SQuAD 1.1 heads.
+# The released code uses it instead of `initializer_range`.
 HEAD_INITIALIZER_RANGE = 0.02
 
-# Released code: added to the logit of a position that cannot hold an answer.
+# The logit of a position that cannot hold an answer, from the released code.
 IMPOSSIBLE_LOGIT = -1e30
 
-# Released code: keeps the masked LM loss finite when no position is masked.
+# Keeps the masked LM loss finite if no position is masked, from the released code.
 MASKED_LM_EPSILON = 1e-5
 
 
@@ -187,13 +187,13 @@ class SpanHead(_OutputHead):
 
 
 def span_loss(start_logits, end_logits, start_positions, end_positions):
-    """Returns the mean cross-entropies of the first and of the last token.
+    """Returns two mean cross-entropies: of the first and of the last token.
 
     Args:
-        start_logits: float32 [B, T]; log-probabilities are possible, too.
-        end_logits: float32 [B, T].
-        start_positions: int [B], the answer's first token.
-        end_positions: int [B], its last token.
+        start_logits: float32 [B, T], logits or log-probabilities.
+        end_logits: float32 [B, T], logits or log-probabilities.
+        start_positions: int [B], the position of the answer's first token.
+        end_positions: int [B], the position of the answer's last token.
 
     Returns:
         Two float32 []; the released loss is their mean.
@@ -204,10 +204,11 @@ def span_loss(start_logits, end_logits, start_positions, end_positions):
 
 
 class ConditionalSpanHead(ConfiguredLayer):
-    """Predicts whether an answer exists, its start, and its end for a start.
+    """Predicts whether an answer exists, its start, and its end for each start.
 
     This is XLNet's head (Yang et al. 2019), which the released code uses for SQuAD 2.0.
-    The end is scored for a known start in training, for the best starts in prediction.
+    In training, it scores the ends for the true start. In prediction, it scores them
+    for the starts with the highest probabilities.
 
     Args:
         config: the model's configuration.
@@ -252,10 +253,10 @@ class ConditionalSpanHead(ConfiguredLayer):
             training: whether dropout applies.
 
         Returns:
-            dict of float32 tensors. Always `start_log_probs` [B, T] and `cls_logits`
-            [B], the log-odds that there is no answer. With known starts,
-            `end_log_probs` [B, T]; else the best starts `start_top_log_probs` and
-            `start_top_index` (int) [B, S], and the best ends of each start, grouped by
+            dict of float32 tensors: `start_log_probs` [B, T] and `cls_logits` [B], the
+            log-odds that there is no answer. With known starts, also `end_log_probs`
+            [B, T]. Without them, also the best starts, `start_top_log_probs` and
+            `start_top_index` (int) [B, S]; and the best ends of each start, grouped by
             start: `end_top_log_probs` and `end_top_index` (int) [B, S * end_n_top].
         """
         impossible = ops.cast(impossible, "float32")
@@ -311,22 +312,23 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
     Args:
         outputs: outputs of `ConditionalSpanHead` with known starts.
         start_positions: int [B], a position at which `impossible` is 0.
-        end_positions: int [B], likewise.
+        end_positions: int [B], another such position.
         is_impossible: [B], 1 if the question has no answer.
 
     Returns:
         Three float32 []: the losses of start, end and answerability; the released loss
         is half of their sum.
     """
-    log_probs = outputs["start_log_probs"], outputs["end_log_probs"]
-    span = span_loss(*log_probs, start_positions, end_positions)
+    starts, ends = outputs["start_log_probs"], outputs["end_log_probs"]
+    start_loss, end_loss = span_loss(starts, ends, start_positions, end_positions)
     cls_loss = ops.binary_crossentropy(
         ops.cast(is_impossible, "float32"), outputs["cls_logits"], from_logits=True
     )
-    return *span, ops.mean(cls_loss)
+    return start_loss, end_loss, ops.mean(cls_loss)
 
 
 def _mask(logits, impossible):
+    """Returns the logits in float32; `IMPOSSIBLE_LOGIT` where `impossible` is 1."""
     logits = ops.cast(logits, "float32")
     return logits * (1.0 - impossible) + IMPOSSIBLE_LOGIT * impossible
 
@@ -335,8 +337,9 @@ def _mask(logits, impossible):
 def masked_lm_loss(logits, ids):
     """Cross-entropy of masked positions, float32 [B, P].
 
-    The values equal `classification_loss`. With thousands of classes on a CPU, this
-    takes 0.4 of the time: TensorFlow's operation takes as long as five softmaxes.
+    The values are equal to `classification_loss`. For thousands of classes on a CPU,
+    this function takes 0.4 of the time: TensorFlow's operation takes as long as five
+    softmaxes.
 
     Args:
         logits: float32 [B, P, V].
@@ -346,7 +349,7 @@ def masked_lm_loss(logits, ids):
     highest = ops.max(logits, -1)
     index = ops.expand_dims(ids, -1)
     label_logits = ops.squeeze(ops.take_along_axis(logits, index, -1), -1)
-    # The highest probability is 1 / sum(exp(logits - highest)), and never near 0.
+    # The highest probability is 1 / sum(exp(logits - highest)). It is never near 0.
     losses = highest - label_logits - ops.log(ops.max(probabilities, -1))
 
     def gradient(upstream):

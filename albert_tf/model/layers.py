@@ -26,11 +26,11 @@ from albert_tf.model.config import AlbertConfig
 # From tf.contrib.layers.layer_norm, which the released code calls.
 NORM_EPSILON = 1e-12
 
-# Added to the score of a masked position, so that the position takes no part in the
-# softmax; the value is from the released code.
+# Added to the score of a masked position, which then gets probability 0 in the softmax.
+# The value is from the released code.
 MASKED_SCORE = -10000.0
 
-# sqrt(2 / pi) and the factor of x^3, of the tanh form of GELU.
+# Constants of GELU's tanh form: sqrt(2 / pi), and the factor of x^3.
 _GELU_SCALE = 0.7978845608028654
 _GELU_CUBIC = 0.044715
 
@@ -38,13 +38,15 @@ _GELU_CUBIC = 0.044715
 def custom_gradient(on_torch: Callable | None = None) -> Callable:
     """Decorates a function that returns its value and its gradient function.
 
-    TensorFlow keeps a custom gradient for the life of the process, together with the
-    graph in which it was called. In a graph the function is therefore called as a
-    `tf.function`: TensorFlow then keeps only the graph of this function, once for each
-    signature. The function may read only its arguments, which are tensors.
+    The function may read only its arguments, which are tensors.
 
-    On PyTorch, autograd computes the gradient: tensors saved by a custom gradient would
-    defeat activation checkpointing.
+    TensorFlow keeps a custom gradient for the life of the process, together with the
+    graph in which it was called. So in a graph, this decorator calls the function as a
+    `tf.function`: TensorFlow then keeps only the graph of this function, once for each
+    signature.
+
+    On PyTorch, autograd computes the gradient: tensors that a custom gradient saves
+    would defeat activation checkpointing.
 
     Args:
         on_torch: the function to call on PyTorch. None calls the decorated function and
@@ -63,20 +65,20 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
 
         @functools.wraps(function)
         def call(*args):
-            return (eager if tf.executing_eagerly() else in_graph)(*args)
+            return eager(*args) if tf.executing_eagerly() else in_graph(*args)
 
         return call
 
     return decorate
 
 
-# Set by `fuse_gelu` for its thread.
+# The argument of `fuse_gelu`, in its context and thread.
 _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: function)
 
 
 @contextlib.contextmanager
 def fuse_gelu(fuse: Callable):
-    """Makes `gelu` call `fuse(_gelu)` instead of `_gelu` in the context.
+    """Returns a context in which `gelu` calls `fuse(_gelu)` instead of `_gelu`.
 
     A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
     times for GELU. In bfloat16 on a CPU, GELU then takes longer than the matrix product
@@ -97,12 +99,13 @@ def gelu(x):
     """Gaussian error linear unit in the tanh form of the released code.
 
     `x * 0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))` (Hendrycks & Gimpel 2016).
-    The forward pass also computes the slope. For the backward pass, one tensor of x's
-    size then stays in memory instead of six, and the gradient is one product.
+    The forward pass also computes the slope. So the gradient is one product, and one
+    tensor of x's size stays in memory for the backward pass instead of six.
     """
     if keras.backend.backend() == "torch":
         return ops.gelu(x, approximate=True)
-    return _with_slope(x, *_fuse.get()(_gelu)(ops.stop_gradient(x)))
+    value_and_slope = _fuse.get()(_gelu)
+    return _with_slope(x, *value_and_slope(ops.stop_gradient(x)))
 
 
 @custom_gradient()
@@ -116,8 +119,10 @@ def _gelu(x):
     inner = _GELU_SCALE + (_GELU_SCALE * _GELU_CUBIC) * ops.square(x)
     gate = 0.5 + 0.5 * ops.tanh(x * inner)
     y = x * gate
-    # With u = x * inner: gate' = 2 gate (1 - gate) u', and u' = 3 inner - 2 scale.
-    return y, gate + y * (1.0 - gate) * (6.0 * inner - 4.0 * _GELU_SCALE)
+    # y' = gate + x gate'. With u = x * inner: gate' = 2 gate (1 - gate) u', and
+    # u' = 3 inner - 2 scale.
+    slope = gate + y * (1.0 - gate) * (6.0 * inner - 4.0 * _GELU_SCALE)
+    return y, slope
 
 
 @custom_gradient()
@@ -153,10 +158,12 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
         product = ops.cast(upstream, "float32") * ops.cast(mixed, "float32")
         # The sum in the docstring: a mean of gradients, weighted by the probabilities.
         mean = ops.sum(product, -1, keepdims=True)
-        upstream, mean = (ops.transpose(x, (0, 2, 1, 3)) for x in (upstream, mean))
+        upstream = ops.transpose(upstream, (0, 2, 1, 3))
+        mean = ops.transpose(mean, (0, 2, 1, 3))
         d_value = ops.matmul(ops.transpose(factors, (0, 1, 3, 2)), upstream)
         d_factors = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
-        # Reading the dropout mask here would keep it in memory until the backward pass.
+        # The factors are the probabilities times the dropout mask. Reading the mask
+        # here would keep it in memory until the backward pass.
         if dropout_mask:
             d_scores = factors * d_factors
             d_scores -= probabilities * ops.cast(mean, query.dtype)
@@ -174,7 +181,7 @@ def fused_attention(query, key, value, mask_scores):
     """Uses Keras's attention for `scaled_dot_product_attention` without dropout.
 
     On JAX, with a GPU and a dtype of 16 bits, Keras calls cuDNN's attention (Dao et al.
-    2022). cuDNN writes no probabilities to memory, and needs even numbers of positions.
+    2022). It writes no probabilities to memory, and needs even numbers of positions.
     """
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     positions = query.shape[1], key.shape[1]
@@ -216,13 +223,13 @@ ACTIVATIONS = {
 }
 
 
-# The `id` of each layer whose kernel is replaced, and the replacement; set by
-# `replace_kernels` for its thread.
+# {`id` of a layer: replacement of its kernel}, in the context and thread of
+# `replace_kernels`.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, whose kernel `replace_kernels` can replace."""
+    """Keras's dense layer, with a kernel that `replace_kernels` can replace."""
 
     @property
     def kernel(self):
@@ -232,7 +239,7 @@ class Dense(keras.layers.Dense):
 
 @contextlib.contextmanager
 def replace_kernels(layers: Iterable[Dense], kernels: Iterable):
-    """Replaces the kernels of the layers by `kernels`, in order, within the context."""
+    """Returns a context in which `kernels` replace the kernels of `layers` in order."""
     by_id = {id(layer): kernel for layer, kernel in zip(layers, kernels, strict=True)}
     token = _kernels.set({**_kernels.get(), **by_id})
     try:
@@ -244,9 +251,9 @@ def replace_kernels(layers: Iterable[Dense], kernels: Iterable):
 def cast_once(layers: Iterable[Dense]):
     """Returns a context in which each layer multiplies with one cast of its kernel.
 
-    A shared block is applied L times in one pass. In mixed precision each application
-    would cast the same float32 kernel again, and the gradients of the kernel would be
-    added up in float32. In float32 nothing changes.
+    A pass applies a shared block L times. In mixed precision, each application would
+    otherwise cast the same float32 kernel again, and the gradients of the kernel would
+    be added up in float32. In float32, the context changes nothing.
     """
     mixed = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
     casts = [ops.cast(layer.kernel, layer.compute_dtype) for layer in mixed]
@@ -292,7 +299,7 @@ def dense(
     stddev: float | None = None,
     **options,
 ) -> Dense:
-    """Builds a dense layer with the released `initializer` and a bias of zeros.
+    """Builds a dense layer with the kernel `initializer` and a bias of zeros.
 
     Args:
         config: the model's configuration.
@@ -361,26 +368,31 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 class DropoutSeeds:
-    """Gives each dropout of one forward pass its own seed.
+    """The seeds of one forward pass: a different one for each dropout.
 
-    The seeds are drawn before the pass, so that a block that the backward pass computes
-    again (`recompute`) drops the same values.
+    The encoder draws them before its first block. So if the backward pass computes a
+    block again (`recompute`), the block drops the same values.
+
+    Args:
+        generator: the generator of the model; None for a pass without dropout.
     """
 
-    def __init__(self, generator: keras.random.SeedGenerator):
-        self._base = generator.next()
+    def __init__(self, generator: keras.random.SeedGenerator | None):
+        self._base = None if generator is None else generator.next()
         self._offset = 0
 
     def next(self):
-        """Returns a seed, int [2], that no other call of this pass returns."""
-        # Keras on PyTorch uses only the sum of a seed's parts, and the generator counts
-        # passes in the second part. Adding only 1 would repeat seeds of earlier passes.
+        """Returns another seed, int [2]; None without dropout."""
+        if self._base is None:
+            return None
+        # Keras on PyTorch uses only the sum of a seed's two numbers, and the generator
+        # counts passes in the second. Adding 1 would repeat seeds of earlier passes.
         self._offset += 1 << 20
         return self._base + ops.convert_to_tensor([self._offset, 0], self._base.dtype)
 
 
 class _FixedSeed(keras.random.SeedGenerator):
-    """Passes a seed to `keras.random`, without the variable of a generator."""
+    """A generator that always returns one seed, and has no variable."""
 
     def __init__(self, value):
         self.value = value
@@ -405,13 +417,13 @@ def dropout(x, rate: float, seed):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that keeps the configuration of its model.
+    """Base class of layers with the configuration of their model.
 
-    It does not autocast: its dense layers cast their inputs, while mask scores and
-    embedding tables stay in float32.
+    Such a layer does not autocast: its dense layers cast their inputs, but mask scores
+    and embedding tables stay in float32.
     """
 
-    # Names of arguments that are also attributes; the model's `get_config` saves them.
+    # Names of arguments that the model's `get_config` saves; each is an attribute, too.
     options: tuple[str, ...] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -520,7 +532,7 @@ class Attention(ConfiguredLayer):
         """Whether cuDNN may compute the attention, see `fused_attention`."""
         if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
             return False
-        return query.shape[2] % 2 == key.shape[2] % 2 == 0
+        return query.shape[2] % 2 == 0 and key.shape[2] % 2 == 0
 
     def _draw_dropout_mask(self, query, key, seed):
         """Returns a list with one mask; without dropout, an empty list."""
@@ -595,8 +607,9 @@ class Block(ConfiguredLayer):
 
     def dense_layers(self) -> list[Dense]:
         """Returns the six dense layers of the block."""
-        a, f = self.attention, self.feed_forward
-        return [a.query, a.key, a.value, a.output_dense, f.intermediate, f.output_dense]
+        attention, ffn = self.attention, self.feed_forward
+        inputs = [attention.query, attention.key, attention.value]
+        return [*inputs, attention.output_dense, ffn.intermediate, ffn.output_dense]
 
     def call(self, hidden, mask_scores, seeds=(None, None, None), select=None):
         """Applies the block.
@@ -620,8 +633,9 @@ class Block(ConfiguredLayer):
             return apply(hidden)
 
         layers = self.dense_layers()
-        # In TensorFlow, tensors that a recomputed function captures get no gradient, so
-        # the kernels are arguments. JAX would store arguments once for each layer.
+        # In TensorFlow, the kernels must be arguments of the recomputed function: other
+        # tensors that it reads get no gradient. On JAX they must not be arguments,
+        # which JAX would store once for each layer.
         argument_layers = layers if keras.backend.backend() == "tensorflow" else []
 
         def cast_and_apply(hidden, *kernels):

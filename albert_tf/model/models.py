@@ -23,17 +23,18 @@ def _select_encoder_inputs(inputs) -> dict:
     """Returns the inputs that the encoder reads.
 
     Raises:
-        InputError: no `input_ids`, or an unknown key.
+        InputError: `input_ids` is missing, or a key is unknown.
     """
     unknown = [key for key in inputs if key not in _ENCODER_KEYS + _OTHER_KEYS]
     if unknown or "input_ids" not in inputs:
-        fault = f"have {', '.join(map(repr, unknown))}" if unknown else "lack input_ids"
-        raise InputError(f"the inputs {fault}; expected {', '.join(_ENCODER_KEYS)}")
+        names = ", ".join(map(repr, unknown))
+        mistake = f"have {names}" if unknown else "lack input_ids"
+        raise InputError(f"the inputs {mistake}; expected {', '.join(_ENCODER_KEYS)}")
     return {key: inputs[key] for key in _ENCODER_KEYS if key in inputs}
 
 
 class _ConfiguredModel(keras.Model):
-    """A model with a configuration; the constructor creates its variables."""
+    """Base class of the models; the constructor of a model creates its variables."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(**kwargs)
@@ -62,8 +63,7 @@ class _ConfiguredModel(keras.Model):
 class AlbertEncoder(_ConfiguredModel):
     """ALBERT without a head (paper 3.1).
 
-    Parameters are shared by applying the same `Block` in several layers, so each
-    variable exists once.
+    Layers share parameters by applying the same `Block`, so each variable exists once.
 
     Args:
         config: the sizes and dropout rates of the model.
@@ -101,8 +101,8 @@ class AlbertEncoder(_ConfiguredModel):
         Args:
             inputs: dict of int [B, T]: `input_ids`; `input_mask`, 1 for a token and 0
                 for padding (default: all 1); `segment_ids` (default: all 0). T is at
-                most `max_position_embeddings`. Keys that heads and losses read are
-                ignored, so that a whole batch can be given.
+                most `max_position_embeddings`. The dict may be a complete batch: this
+                method ignores the keys that only heads and losses read.
             training: whether dropout applies.
 
         Returns:
@@ -112,7 +112,7 @@ class AlbertEncoder(_ConfiguredModel):
             from E to H.
 
         Raises:
-            InputError: no `input_ids`, an unknown key, or a length above
+            InputError: `input_ids` is missing, a key is unknown, or T is above
                 `max_position_embeddings`.
         """
         embeddings, outputs = self._encode(inputs, training)
@@ -126,8 +126,9 @@ class AlbertEncoder(_ConfiguredModel):
     def pooled(self, inputs, training=False):
         """Returns only the `pooled_output` of `call`.
 
-        The pooler reads the first position, so the last layer computes no other. With
-        I = 4 H that saves about 5 / (6 L) of the matrix products of L layers.
+        The pooler reads only the first position, so the last layer computes no other
+        position. With I = 4 H, this saves about 5 / (6 L) of the matrix products of L
+        layers.
 
         Args:
             inputs: see `call`.
@@ -145,8 +146,8 @@ class AlbertEncoder(_ConfiguredModel):
     def encode_positions(self, inputs, positions, training=False):
         """Returns the `pooled_output` and the states at the given positions.
 
-        As in `pooled`, the last layer computes only `positions` and the first
-        position: P + 1 positions instead of T.
+        The last layer computes only these positions and the first one: P + 1 positions
+        instead of T.
 
         Args:
             inputs: see `call`.
@@ -169,7 +170,7 @@ class AlbertEncoder(_ConfiguredModel):
         return self.pooler(outputs[-1][:, 0]), outputs[-1][:, 1:]
 
     def _embed(self, inputs, training):
-        """Returns the embeddings, the mask scores, and the seeds of each block."""
+        """Returns the embeddings, the mask scores, and each block's dropout seeds."""
         inputs = _select_encoder_inputs(inputs)
         input_ids = inputs["input_ids"]
         length, max_length = input_ids.shape[1], self.config.max_position_embeddings
@@ -186,15 +187,12 @@ class AlbertEncoder(_ConfiguredModel):
         mask_scores = ops.expand_dims(scores, (1, 2))
         config = self.config
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
-        seeds = None
-        if training and has_dropout:
-            seeds = layers.DropoutSeeds(self.seed_generator)
-        embeddings = self.embeddings(input_ids, segments, seed=seeds and seeds.next())
-        # Draw three seeds per block (for its dropouts) before the blocks run, because
-        # recomputation must not draw new ones.
-        block_seeds = [
-            [seeds and seeds.next() for _ in range(3)] for _ in self.layers_in_order()
-        ]
+        generator = self.seed_generator if training and has_dropout else None
+        seeds = layers.DropoutSeeds(generator)
+        embeddings = self.embeddings(input_ids, segments, seed=seeds.next())
+        # Each block has three dropouts. Their seeds are drawn before the blocks run,
+        # because recomputation must not draw new ones.
+        block_seeds = [[seeds.next() for _ in range(3)] for _ in self.layers_in_order()]
         return embeddings, mask_scores, block_seeds
 
     def _encode(self, inputs, training, select=None):
@@ -209,7 +207,7 @@ class AlbertEncoder(_ConfiguredModel):
         blocks = list(self.layers_in_order())
         recomputes = self.config.recompute == "block"
         # JAX and PyTorch order gradients themselves. In 16 bits without recomputation,
-        # kernel gradients have 16 bits, too (`cast_once`), and take less memory.
+        # kernel gradients also have 16 bits (`cast_once`), so they take less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[layers.Dense] = set()
@@ -228,15 +226,15 @@ class AlbertEncoder(_ConfiguredModel):
         return embeddings, outputs
 
     def layers_in_order(self):
-        """Yields the blocks of all layers in order, `inner_group_num` per layer."""
+        """Yields the blocks as they are applied, `inner_group_num` per layer."""
         inner = self.config.inner_group_num
         for index in self.config.block_map:
             yield from self.blocks[index * inner : (index + 1) * inner]
 
     def _dense_layers(self):
         """Returns the dense layers of all blocks, each once."""
-        each = (layer for block in self.blocks for layer in block.dense_layers())
-        return list(dict.fromkeys(each))
+        dense = [layer for block in self.blocks for layer in block.dense_layers()]
+        return list(dict.fromkeys(dense))
 
 
 def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
@@ -244,11 +242,11 @@ def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
     inner = config.inner_group_num
     attentions = [
         layers.Attention(config, dtype=policy, name="attention")
-        for _ in range(len({*config.attention_map}) * inner)
+        for _ in range(len(set(config.attention_map)) * inner)
     ]
     feed_forwards = [
         layers.FeedForward(config, dtype=policy, name="feed_forward")
-        for _ in range(len({*config.ffn_map}) * inner)
+        for _ in range(len(set(config.ffn_map)) * inner)
     ]
     pairs = dict.fromkeys(zip(config.attention_map, config.ffn_map, strict=True))
     return [
@@ -265,9 +263,9 @@ def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
 
 
 class _ModelWithHead(_ConfiguredModel):
-    """An encoder with heads, by default one `head`."""
+    """Base class of an encoder with a head, by default in the attribute `head`."""
 
-    # Whether the head reads `pooled_output`; otherwise the pooler is not needed.
+    # Whether the head reads `pooled_output`. Otherwise the model needs no pooler.
     head_reads_pooler = True
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -283,7 +281,7 @@ class _ModelWithHead(_ConfiguredModel):
 
 
 class _Classifier(_ModelWithHead):
-    """A model that chooses among K labels.
+    """Base class of a model that chooses among K labels.
 
     Args:
         config: the sizes and dropout rates of the model.
@@ -344,11 +342,11 @@ class AlbertPretrainer(_ModelWithHead):
         return {**outputs, **self._logits(states, outputs["pooled_output"])}
 
     def logits(self, inputs, training=False):
-        """Returns only the logits of `call`, at less cost.
+        """Returns only the logits of `call`, with less computation.
 
         The last layer computes only the first position and the masked ones. With
-        I = 4 H that saves, for each other position, about 5 / (6 L) of the matrix
-        products of L layers.
+        I = 4 H, this saves about 5 / (6 L) of the matrix products of L layers for each
+        other position.
 
         Args:
             inputs: see `call`; `masked_lm_positions` is required.
@@ -358,7 +356,7 @@ class AlbertPretrainer(_ModelWithHead):
             `mlm_logits` and `sop_logits`, see `call`.
 
         Raises:
-            InputError: see `AlbertEncoder`, or no `masked_lm_positions`.
+            InputError: `masked_lm_positions` is missing; or see `AlbertEncoder.call`.
         """
         positions = inputs.get("masked_lm_positions")
         if positions is None:

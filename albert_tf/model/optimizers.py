@@ -1,7 +1,8 @@
 """LAMB and AdamW as released, and their learning rate, written with `keras.ops` only.
 
 Keras's `Lamb` and `AdamW` correct the bias of their moments, and decay the weights
-before the update. The released optimizers correct no bias, and decay in the update.
+before the update. The released optimizers do not correct the bias, and decay the
+weights in the update.
 """
 
 import math
@@ -12,8 +13,8 @@ from keras import ops
 
 from albert_tf.errors import InputError
 
-# Ends of the names of weights without decay and without LAMB's scaling. The released
-# code searches the whole name for LayerNorm, layer_norm or bias.
+# Weights with these ends of names have no decay and no LAMB scaling. The released code
+# searches the complete name for LayerNorm, layer_norm or bias.
 _EXCLUDED = ("gamma", "beta", "bias")
 
 
@@ -21,7 +22,7 @@ _EXCLUDED = ("gamma", "beta", "bias")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up followed by polynomial decay to 0, as released.
 
-    With s the step, which is the number of updates before this one:
+    If s is the step, that is the number of updates before this one, the rate is:
 
         decay:    learning_rate * (1 - min(s, num_train_steps) / num_train_steps)^power
         warm-up:  learning_rate * (s - start_warmup_step) / num_warmup_steps
@@ -68,9 +69,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32")
         # The released graph folded these constants in float32; another order rounds
         # differently.
-        left = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
-        left = ops.where(step < self.num_train_steps, left, 0.0)
-        rate = self.learning_rate * ops.power(left, self.power)
+        remaining = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
+        remaining = ops.where(step < self.num_train_steps, remaining, 0.0)
+        rate = self.learning_rate * ops.power(remaining, self.power)
         if not self.num_warmup_steps:
             return rate
         elapsed = step - self.start_warmup_step
@@ -92,21 +93,21 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         u = m / (sqrt(v) + epsilon) + weight_decay * w
         w = w - rate * u
 
-    Weights whose name ends in gamma, beta or bias are not decayed. A global norm that
-    is not finite makes every weight NaN, as TensorFlow's clipping does. Under
-    `tf.distribute` the caller first sums the gradients over the replicas, so that the
-    norm of the sum decides the clipping.
+    Weights whose names end in gamma, beta or bias do not decay. A global norm that is
+    not finite makes every weight NaN, as in TensorFlow's clipping. Under
+    `tf.distribute`, the caller must first sum the gradients over the replicas, because
+    clipping uses the norm of the sum.
 
-    **As released:** here update number s, from 0 on, uses the rate of step s; on CPU
-    the released train_op used the rate of step s + 1. On TPU each released replica
+    **As released:** update number s, counted from 0, uses the rate of step s here; on
+    CPU the released train_op used the rate of step s + 1. On TPU each released replica
     clipped its own gradient before the sum.
 
     Args:
         learning_rate: a schedule, or a constant float.
-        weight_decay: share of the weight in the update.
-        beta_1: decay of the first moment, in [0, 1).
-        beta_2: decay of the second moment, in [0, 1).
-        epsilon: added to the root of the second moment.
+        weight_decay: factor of the weight in the update, see above.
+        beta_1: decay of the first moment m, in [0, 1).
+        beta_2: decay of the second moment v, in [0, 1).
+        epsilon: number added to the root of the second moment.
         global_clipnorm: maximum global norm of the gradients; None for no clipping.
         name: name of the optimizer.
     """
@@ -157,7 +158,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
         Args:
             grads: a gradient for each variable; None leaves the variable unchanged.
-            trainable_variables: the variables; by default those given to `build`.
+            trainable_variables: the variables; by default the argument of `build`.
         """
         variables = trainable_variables or self._variables_to_update
         if not self.built:
@@ -172,7 +173,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         if self.global_clipnorm is not None:
             norm = ops.sqrt(ops.sum(ops.square(norms([g for g, _ in pairs]))))
             scale = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm)
-            scale += norm - norm  # NaN if the norm is infinite
+            scale += norm - norm  # makes the scale NaN if the norm is infinite
         rate = self.learning_rate
         for gradient, variable in pairs:
             self.update_step(gradient, variable, rate, scale)
@@ -187,9 +188,10 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             learning_rate: float32 [].
             scale: float32 [], the factor of gradient clipping.
         """
-        # Each product and sum reads the complete variable, so scalars are multiplied
-        # first. The global norm needs the same `square`; a graph computes it only once.
-        rate, scale = (ops.cast(x, variable.dtype) for x in (learning_rate, scale))
+        # Scalars are multiplied first, because each product with a tensor reads all of
+        # it. The global norm needs the same `square`; a graph computes it only once.
+        rate = ops.cast(learning_rate, variable.dtype)
+        scale = ops.cast(scale, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         slots = self.slots(variable)
         m = self.beta_1 * slots["adam_m"] + ((1.0 - self.beta_1) * scale) * gradient
@@ -204,14 +206,14 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             self.assign(variable, self._apply_decay_and_rate(variable, update, rate))
 
     def _apply_decay_and_rate(self, variable, update, rate):
-        """Returns a decayed variable's new value; `update` does not include decay."""
+        """Returns the new value of a variable with decay; `update` has no decay yet."""
         raise NotImplementedError  # implemented by AdamW and Lamb
 
     def get_config(self):
         config = super().get_config()
-        base = ("name", "learning_rate", "weight_decay", "global_clipnorm")
-        added = ("beta_1", "beta_2", "epsilon")
-        return {k: config[k] for k in base} | {k: getattr(self, k) for k in added}
+        names = ("name", "learning_rate", "weight_decay", "global_clipnorm")
+        attributes = {n: getattr(self, n) for n in ("beta_1", "beta_2", "epsilon")}
+        return {name: config[name] for name in names} | attributes
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -231,8 +233,8 @@ class Lamb(AlbertAdamBase):
     """LAMB (You et al., 2020, arXiv 1904.00962), as released, for pretraining.
 
     Arguments and attributes: `AlbertAdamBase`. For a weight with decay, the rate is
-    multiplied by the norm of the weight over the norm of its update, decay included;
-    by 1 if either norm is 0.
+    multiplied by the norm of the weight over the norm of u. If either norm is 0, the
+    factor is 1.
     """
 
     def _apply_decay_and_rate(self, variable, update, rate):

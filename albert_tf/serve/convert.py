@@ -30,8 +30,8 @@ TOLERANCE = 1e-4
 def convert(settings: ConversionSettings) -> None:
     """Converts weights, and prints the steps and the result of the check.
 
-    The check reads the written model and compares its outputs with those of the input
-    model. Nothing in the input is executed.
+    The check reads the written model, and compares its outputs with the outputs of the
+    input model. Code in the input is never executed.
 
     Raises:
         InputError: see `weights.load`, `weights.save` and `runtimes.save`; or the
@@ -43,8 +43,8 @@ def convert(settings: ConversionSettings) -> None:
         raise InputError(
             f"--output={settings.output!r}: must be a path other than --input"
         )
-    opened = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
-    source, model = opened.source, _build_model(settings, opened)
+    folder = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
+    source, model = folder.source, _build_model(settings, folder)
     allow_missing = settings.allow_missing
     if not getattr(model, "head_reads_pooler", True):
         allow_missing = (*allow_missing, "encoder.pooler")
@@ -56,54 +56,54 @@ def convert(settings: ConversionSettings) -> None:
     )
     if settings.vocab_size or settings.max_position_embeddings:
         model = _grow(model, settings)
-        opened.config = model.config
+        folder.config = model.config
     tokens = _sample_tokens(model.config)
     if settings.output_format in runtimes.SUFFIXES:
-        _export(model, settings, opened, tokens)
+        _export(model, settings, folder, tokens)
     else:
-        written = _save(model, settings, opened)
+        written = _save(model, settings, folder)
         _check_written(model, written, tokens)
 
 
-def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Model:
+def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Model:
     """Creates a model that fits the input's weights, without loading them."""
-    kind = opened.task.get("kind")
+    kind = folder.task.get("kind")
     family = registry.task(kind)
     if settings.output_format in runtimes.SUFFIXES and family is not None:
-        # An exported graph contains the number of candidate answers, which is in
-        # `task.json` and not in the weights.
-        task_settings = _settings(family, opened)
-        return family(task_settings, opened.config, opened.tokenizer).build_model()
-    model = weights.model_for(opened.source, opened.config)
+        # The number of candidate answers is part of an exported graph. The weights do
+        # not have it, but `task.json` does.
+        task_settings = _read_settings(family, folder)
+        return family(task_settings, folder.config, folder.tokenizer).build_model()
+    model = weights.model_for(folder.source, folder.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
         # The weights look like the weights of a regression.
-        return models.AlbertMultipleChoice(opened.config)
+        return models.AlbertMultipleChoice(folder.config)
     return model
 
 
-def _description(opened: ModelFolder) -> dict[str, Any]:
+def _build_task(folder: ModelFolder) -> dict[str, Any]:
     """Returns `task.json` with defaults for missing keys; empty if there is no task."""
-    family = registry.task(opened.task.get("kind"))
+    family = registry.task(folder.task.get("kind"))
     if family is None:
         return {}
-    if metadata.is_from_run(opened.task):
-        return {**opened.task}
+    if metadata.is_from_run(folder.task):
+        return {**folder.task}
     # Models of other programs lack some keys.
-    return {**opened.task, **_settings(family, opened).stored()}
+    return {**folder.task, **_read_settings(family, folder).stored()}
 
 
-def _settings(family: Any, opened: ModelFolder) -> Any:
+def _read_settings(family: Any, folder: ModelFolder) -> Any:
     """Returns the settings in `task.json`, with defaults for missing keys."""
-    settings = family.settings_class.from_stored(opened.task, metadata.TASK)
-    return settings.with_defaults(None, opened.config.max_position_embeddings)
+    settings = family.settings_class.from_stored(folder.task, metadata.TASK)
+    return settings.with_defaults(None, folder.config.max_position_embeddings)
 
 
 def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     """Returns a model with more tokens or positions, and otherwise the same weights.
 
-    New rows of the word table (and new output biases) are the mean of the old ones plus
-    noise (seed 0), with the standard deviation of initial weights. New rows of the
-    position table repeat the old rows in order.
+    New rows of the word table, and new output biases, are the mean of the old ones plus
+    noise (seed 0). The noise has the standard deviation of initial weights. New rows of
+    the position table repeat the old rows in order.
     """
     options = model.get_config()
     for name in ("vocab_size", "max_position_embeddings"):
@@ -125,40 +125,43 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     return grown
 
 
-def _tokenizer(settings: ConversionSettings, opened: ModelFolder) -> Tokenizer | None:
+def _tokenizer(settings: ConversionSettings, folder: ModelFolder) -> Tokenizer | None:
     """Opens the vocabulary; None if there is none.
 
-    With --vocab_size, the flags can name a new vocabulary. The input's metadata
-    describe the old vocabulary, so `find_tokenizer` would reject the new one.
+    With --vocab_size, the flags can name a new vocabulary. `find_tokenizer` would
+    reject it, because the input's metadata describe the old vocabulary.
     """
     if settings.vocab_size is None or not any(settings.vocabularies):
-        return opened.find_tokenizer()
+        return folder.find_tokenizer()
     cleaning = settings.do_lower_case, settings.keep_accents
     tokenizer = tokenization.load(*settings.vocabularies, *cleaning)
-    opened.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
+    folder.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     return tokenizer
 
 
 def _save(
-    model: keras.Model, settings: ConversionSettings, opened: ModelFolder
+    model: keras.Model, settings: ConversionSettings, folder: ModelFolder
 ) -> Path:
-    """Writes weights, vocabulary and task; returns the path of the weights.
+    """Writes the weights, the vocabulary and `task.json`.
 
-    For a `.keras` file, vocabulary and task are written only if there is a task.
+    With a `.keras` file, it writes the last two only if there is a task.
+
+    Returns:
+        The path of the weights.
     """
     format = settings.output_format
-    task = {} if format == "hf" else _description(opened)
+    task = {} if format == "hf" else _build_task(folder)
     needs_vocabulary = format != "keras" or bool(task)
-    tokenizer = _tokenizer(settings, opened) if needs_vocabulary else None
+    tokenizer = _tokenizer(settings, folder) if needs_vocabulary else None
     options: dict[str, Any] = {}
     if format == "hf":
-        options = {"tokenizer": tokenizer, "task": opened.task}
+        options = {"tokenizer": tokenizer, "task": folder.task}
     written = weights.save(model, settings.output, format, **options)
     print(f"written  {written} ({format})")
     task_file = written.parent / metadata.TASK
     if needs_vocabulary and tokenizer is None:
         print(
-            f"skipped  the vocabulary: none in {opened.folders[0]}; pass "
+            f"skipped  the vocabulary: none in {folder.folders[0]}; pass "
             f"--spm_model_file or --vocab_file"
         )
     if format == "keras" and task and task_file.exists():
@@ -177,14 +180,15 @@ def _check_written(
     if isinstance(model, models.AlbertMultipleChoice):  # see `_build_model`
         copy = models.AlbertMultipleChoice(source.config())
     weights.load(copy, written)
-    name, mask = "the written model, read again", tokens["input_mask"]
-    _compare(name, _run(model, tokens), _run(copy, tokens), mask, tolerance=0.0)
+    expected, actual = _run(model, tokens), _run(copy, tokens)
+    name = "the written model, read again"
+    _compare(name, expected, actual, tokens["input_mask"], tolerance=0.0)
 
 
 def _export(
     model: keras.Model,
     settings: ConversionSettings,
-    opened: ModelFolder,
+    folder: ModelFolder,
     tokens: Mapping[str, np.ndarray],
 ) -> None:
     """Writes a model for another runtime, and compares its outputs with Keras's."""
@@ -192,7 +196,7 @@ def _export(
     if path.suffix in runtimes.SUFFIXES.values():
         runtimes.save(model, path, format, precision=settings.precision)
     else:
-        path = _export_folder(model, settings, opened)
+        path = _export_folder(model, settings, folder)
     print(
         f"written  {path} ({format}, {settings.precision}, "
         f"{path.stat().st_size:,} bytes)"
@@ -209,32 +213,34 @@ def _export(
 
 
 def _export_folder(
-    model: keras.Model, settings: ConversionSettings, opened: ModelFolder
+    model: keras.Model, settings: ConversionSettings, folder: ModelFolder
 ) -> Path:
     """Writes a folder that predicts without TensorFlow, see `sessions`.
 
     Returns:
         The path of the model in the folder.
     """
-    folder, format = Path(settings.output), settings.output_format
+    target, format = Path(settings.output), settings.output_format
     name = f"{sessions.NAME}{runtimes.SUFFIXES[format]}"
-    other = sessions.find(folder)
+    other = sessions.find(target)
     if other is not None and other.name != name:
         raise InputError(f"{other}: exists; use another folder for {name}")
-    # Without a vocabulary, `opened.tokenizer` raises an error that names the flags.
-    tokenizer = _tokenizer(settings, opened) or opened.tokenizer
-    with errors.wrap_write(folder), atomic_folder(folder) as new_folder:
-        metadata.write(new_folder, tokenizer, _description(opened))
+    # Without a vocabulary, `folder.tokenizer` raises an error that names the flags.
+    tokenizer = _tokenizer(settings, folder) or folder.tokenizer
+    with errors.wrap_write(target), atomic_folder(target) as new_folder:
+        metadata.write(new_folder, tokenizer, _build_task(folder))
         config = model.config.to_json_string().encode()
         (new_folder / metadata.CONFIG).write_bytes(config)
         runtimes.save(model, new_folder / name, format, precision=settings.precision)
-    return folder / name
+    return target / name
 
 
 def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
     """Returns random encoder inputs, int32 [3, T]; one row has padding."""
-    rng, shape = np.random.default_rng(0), (3, min(16, config.max_position_embeddings))
-    mask, num_segments = np.ones(shape, np.int32), min(2, config.type_vocab_size)
+    rng = np.random.default_rng(0)
+    shape = (3, min(16, config.max_position_embeddings))
+    num_segments = min(2, config.type_vocab_size)
+    mask = np.ones(shape, np.int32)
     mask[1, shape[1] // 2 :] = 0
     return {
         "input_ids": rng.integers(0, config.vocab_size, shape).astype(np.int32),
@@ -265,7 +271,7 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
 def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) -> None:
     """Prints and checks the largest difference of each output that both models have.
 
-    Positions at which `mask` is 0 are ignored.
+    It ignores positions at which `mask` is 0.
     """
     differences = {}
     for key in sorted(expected.keys() & actual.keys()):

@@ -64,7 +64,7 @@ def build(predictor: Predictor) -> Any:
             if text or is_list is not None:
                 row[name] = (text or "").splitlines() if is_list else text or ""
         try:
-            (result,) = predictor.answer_located([("the text", row)])
+            result = next(predictor.answer_located([("the text", row)]))
         except InputError as error:
             raise gr.Error(str(error)) from error
         return result if component == "JSON" else _render(row, result)

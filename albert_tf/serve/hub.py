@@ -1,4 +1,4 @@
-"""TF-Hub modules: the encoder with its heads, and the preprocessing of raw text.
+"""Writes TF-Hub modules: the encoder with its heads, and preprocessing of raw text.
 
 Both modules have TF-Hub's common interface for text encoders
 (tensorflow.org/hub/common_saved_model_apis/text), like the modules of other publishers.
@@ -21,7 +21,7 @@ from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-# The name of each input in TF-Hub, and in this package.
+# {name of an input in TF-Hub: its name in this package}.
 _INPUTS = {
     "input_word_ids": "input_ids",
     "input_mask": "input_mask",
@@ -39,25 +39,26 @@ def export(settings: HubSettings) -> None:
         InputError: the weights, the configuration or the vocabulary are missing, or a
             folder cannot be written.
     """
-    folder = Path(settings.albert_directory)
+    directory = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
-    one, other = Path(target).resolve(), Path(preprocessing).resolve()
-    is_nested = one in (other, *other.parents) or other in one.parents
-    if is_nested or folder.resolve() in (one, other):
+    path, other_path = Path(target).resolve(), Path(preprocessing).resolve()
+    is_nested = path in other_path.parents or other_path in path.parents
+    if is_nested or path == other_path or directory.resolve() in (path, other_path):
         raise InputError(
             f"--export_path={target}, --preprocess_export_path={preprocessing}: must "
-            f"be two folders side by side, other than {folder}"
+            f"be two folders side by side, other than {directory}"
         )
     saved_models.check_writable(target)
     saved_models.check_writable(preprocessing)
-    opened = ModelFolder(
-        folder / (settings.checkpoint_name or ""),
+    folder = ModelFolder(
+        directory / (settings.checkpoint_name or ""),
         checkpoint=settings.checkpoint,
         files=settings,
     )
-    source, config, tokenizer = opened.source, opened.config, opened.tokenizer
-    model, parts, only = weights.model_for(source, config), "the encoder", None
+    source, config, tokenizer = folder.source, folder.config, folder.tokenizer
+    model = weights.model_for(source, config)
+    parts, only = "the encoder", None
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
     else:  # TF-Hub's interface has no other heads
@@ -68,7 +69,7 @@ def export(settings: HubSettings) -> None:
     print(f"written  {target}: {parts}, {model.count_params():,} parameters")
     length = min(SEQ_LENGTH, config.max_position_embeddings)
     export_preprocessing(tokenizer, preprocessing, length)
-    print(f"written  {preprocessing}: {tokenizer.vocab_size:,} pieces")
+    print(f"written  {preprocessing}: {tokenizer.vocab_size:,} tokens")
 
 
 def export_encoder(
@@ -81,14 +82,14 @@ def export_encoder(
     `pooled_output` [B, H], also under the name `default`; `sequence_output` [B, T, H];
     and `encoder_outputs`, a list of the outputs of the L layers, [B, T, H] each.
 
-    The module of an `AlbertPretrainer` also has the functions `mlm` and `sop`. They
-    take the same inputs, `mlm` also int32 `masked_lm_positions` [B, P]. They return the
-    same outputs and the logits of one head: `mlm_logits` [B, P, V] or `sop_logits`
-    [B, 2].
+    The module of an `AlbertPretrainer` also has the functions `mlm` and `sop`. Both
+    take the same inputs, and `mlm` also takes int32 `masked_lm_positions` [B, P]. They
+    return the same outputs and the logits of one head: `mlm_logits` [B, P, V] or
+    `sop_logits` [B, 2].
 
     Args:
         model: an `AlbertEncoder`; or an `AlbertPretrainer`, to write its heads, too.
-        tokenizer: the vocabulary, which becomes an asset.
+        tokenizer: the vocabulary; its file becomes an asset.
         folder: the folder to create; an older module there is replaced.
 
     Raises:
@@ -99,10 +100,10 @@ def export_encoder(
     model.config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
     has_heads = isinstance(model, models.AlbertPretrainer)
     encoder = model.encoder if has_heads else model
-    encode = _encoder_fn(encoder)
+    encode = _make_encoder_fn(encoder)
     root = saved_models.make_reusable(encode, [encoder])
     # `keras.layers.TFSMLayer` calls the function with a given name, by default `serve`.
-    specs = [_specs()]
+    specs = [_make_specs()]
     root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
     root.serve_training = tf.function(lambda x: encode(x, True), specs, autograph=False)
     if has_heads:
@@ -117,15 +118,15 @@ def export_encoder(
             return {"sop_logits": model.sentence(outputs["pooled_output"])}
 
         layers = [encoder, model.masked_lm]
-        root.mlm = _head_fn(encode, masked_lm, layers, _POSITIONS)
+        root.mlm = _make_head_fn(encode, masked_lm, layers, _POSITIONS)
         if model.sentence is not None:
-            root.sop = _head_fn(encode, sentence_order, [encoder, model.sentence])
+            root.sop = _make_head_fn(encode, sentence_order, [encoder, model.sentence])
     root.do_lower_case = tf.Variable(tokenizer.do_lower_case, trainable=False)
     saved_models.save(
         root,
         folder,
         model=model,
-        signatures={"serving_default": _signature(encode)},
+        signatures={"serving_default": _make_signature(encode)},
         assets={
             tokenizer.file_name: tokenizer.contents,
             metadata.VOCABULARY: metadata.to_json(metadata.identity(tokenizer)),
@@ -141,10 +142,10 @@ def export_preprocessing(
     It takes texts, string [B], and returns the encoder's three inputs, int32
     [B, `seq_length`]. It also has three functions:
 
-    - `tokenize` returns the ids of each text, ragged int32 [B, None]; they are the same
-      as in Python;
+    - `tokenize` returns the ids of each text, ragged int32 [B, None]. They are the same
+      as in Python.
     - `bert_pack_inputs` takes a list of one or two results of `tokenize`, and
-      `seq_length`; it returns the encoder's inputs;
+      `seq_length`. It returns the encoder's inputs.
     - `tokenize.get_special_tokens_dict` returns the vocabulary size and the special
       ids.
 
@@ -171,7 +172,7 @@ def export_preprocessing(
         [],
         autograph=False,
     )
-    pack = _pack_fn(tokenizer, seq_length)
+    pack = _make_pack_fn(tokenizer, seq_length)
     root = saved_models.make_reusable(
         tf.function(
             lambda texts: pack([graph(texts)], seq_length),
@@ -184,7 +185,7 @@ def export_preprocessing(
     saved_models.save(root, folder)
 
 
-def _specs(*extra: str) -> dict[str, tf.TensorSpec]:
+def _make_specs(*extra: str) -> dict[str, tf.TensorSpec]:
     return {name: tf.TensorSpec([None, None], tf.int32) for name in (*_INPUTS, *extra)}
 
 
@@ -202,11 +203,11 @@ def _trace(call: Callable, *extra: str) -> Callable:
         return call(inputs, training)
 
     for training in (False, True):
-        traced.get_concrete_function(_specs(*extra), training=training)
+        traced.get_concrete_function(_make_specs(*extra), training=training)
     return traced
 
 
-def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
+def _make_encoder_fn(encoder: models.AlbertEncoder) -> Callable:
     def call(inputs, training):
         features = {name: inputs[key] for key, name in _INPUTS.items()}
         outputs = encoder(features, training=training)
@@ -222,7 +223,7 @@ def _encoder_fn(encoder: models.AlbertEncoder) -> Callable:
     return _trace(call)
 
 
-def _head_fn(
+def _make_head_fn(
     encode: Callable, head: Callable, layers: Sequence[keras.Layer], *extra: str
 ) -> tf.train.Checkpoint:
     """Returns a function of the encoder and a head, with the variables of `layers`.
@@ -237,7 +238,7 @@ def _head_fn(
     return saved_models.make_reusable(_trace(call, *extra), layers)
 
 
-def _signature(encode: Callable) -> Callable:
+def _make_signature(encode: Callable) -> Callable:
     """Returns a signature of the encoder, without the list `encoder_outputs`.
 
     A signature can only return tensors.
@@ -252,7 +253,7 @@ def _signature(encode: Callable) -> Callable:
     return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
-def _pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
+def _make_pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
     """Returns `bert_pack_inputs`, see `export_preprocessing`."""
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 

@@ -53,13 +53,13 @@ class Predictor:
 
     Attributes:
         pipeline: encodes rows and makes answers.
-        open_run: opens the model as a function of arrays. Its argument `is_large` says
-            whether the first call has more inputs than a batch.
+        open_run: a function that returns the model as a function of arrays. The
+            argument `is_large` says whether the first call has several batches.
         batch_size: number of inputs in a batch.
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
         model: the Keras model; None for an exported model.
-        serving_fn: creates the graph of a SavedModel; None if the task has no graph.
+        serving_fn: creates the graph of a SavedModel; None if the task has none.
     """
 
     pipeline: Any
@@ -77,14 +77,14 @@ class Predictor:
         return self.pipeline.fields
 
     def export(self, folder: str | Path) -> None:
-        """Writes a SavedModel that takes raw text and gives the same answers.
+        """Writes a SavedModel that takes raw text and returns the same answers.
 
         Args:
             folder: the folder to create; an older SavedModel there is replaced.
 
         Raises:
-            InputError: this model has no such SavedModel, or the folder cannot be
-                written.
+            InputError: the task has no SavedModel, the model is already exported, or
+                the folder cannot be written.
         """
         if self.serving_fn is None:
             raise InputError(
@@ -99,8 +99,8 @@ class Predictor:
         """Answers rows in their order, in groups of about two thousand inputs.
 
         Args:
-            rows: each a dict with a text, or a list of texts, for each of `fields`; or
-                only a text if there is one field.
+            rows: dicts with a text, or a list of texts, for each of `fields`. If there
+                is only one field, a row can also be a text.
 
         Yields:
             The answer to each row, a dict of JSON values.
@@ -156,13 +156,13 @@ class Predictor:
 
 
 class Ensemble:
-    """Answers rows with the mean scores of several fine-tuned models.
+    """Answers rows of text with the mean scores of several fine-tuned models.
 
     Only one model is in memory at a time.
 
     Args:
         paths: the folders of the models.
-        open_member: opens a model.
+        open_member: a function that opens the model of a folder.
 
     Attributes:
         fields: see `Predictor`.
@@ -173,7 +173,7 @@ class Ensemble:
     def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
         self._paths = paths
         self._open = open_member
-        # Opened for its fields; the first call that answers rows uses and drops it.
+        # Opened here for its fields. The first call uses and then drops it.
         self._first_member: Predictor | None = open_member(paths[0])
         self._pipeline = self._first_member.pipeline
         self.fields = self._first_member.fields
@@ -190,12 +190,12 @@ class Ensemble:
         """Answers (location, row) pairs; messages name the location. See `__call__`."""
         rows, totals = list(rows), list[Any]()
         for path in self._paths:
-            member, self._first_member = self._first_member or self._open(path), None
+            member = self._first_member or self._open(path)
+            self._first_member = None
             scores = list(member.score(rows))
-            del member  # before the next one is opened
+            del member  # frees its memory before the next one is opened
             gc.collect()
-            # `totals` is empty before the first member.
-            totals = list(map(operator.add, totals, scores)) or scores
+            totals = list(map(operator.add, totals, scores)) if totals else scores
         for (location, row), total in zip(rows, totals, strict=True):
             checked = text_rows.check(location, row, self.fields)
             yield self._pipeline.decide(checked, total / len(self._paths))
@@ -264,7 +264,7 @@ def load_ensemble(paths: Sequence[str], *arguments: Any, **options: Any) -> Ense
     """Opens several fine-tuned models as an `Ensemble`.
 
     Args:
-        paths: the models' folders, or patterns such as "runs/mrpc/run-*".
+        paths: the folders of the models, or patterns such as "runs/mrpc/run-*".
         *arguments: see `load`.
         **options: see `load`.
 
@@ -292,17 +292,19 @@ def load(
         options: settings of the answers.
         checkpoint: a run's checkpoint to use, see `weights.open_source`.
         files: the configuration and vocabulary; by default from the weights' folder.
-        log: logs a line. Without it, `options.runtime` "auto" never chooses ONNX
+        log: logs a line. If it is None, `options.runtime` "auto" never chooses ONNX
             Runtime, see `runtimes.choose`.
 
     Raises:
-        InputError: something is missing or does not fit.
+        InputError: the model, its configuration, vocabulary or task is missing, or does
+            not fit the options.
     """
     exported_file = sessions.find(path)
     folder = ModelFolder(path, checkpoint=checkpoint, files=files)
-    _ = folder.task or exported_file or folder.source  # raises if there are no weights
+    if not folder.task and exported_file is None:
+        _ = folder.source  # raises an error if there are no weights
     task = _resolve_task(path, folder, options)
-    pipeline = _pipeline(task, folder, options)
+    pipeline = _build_pipeline(task, folder, options)
     if exported_file is None:
         return _load_weights(task, folder, pipeline, options, log)
     if checkpoint != "best":
@@ -318,7 +320,7 @@ def _resolve_task(
     Raises:
         InputError: the task is unknown, or the options contradict the folder.
     """
-    stored, is_ours = folder.task, metadata.is_from_run(folder.task)
+    stored, is_from_run = folder.task, metadata.is_from_run(folder.task)
     location = folder.folders[0] / metadata.TASK
     stored_kind = stored.get("kind")
     kind = options.task or stored_kind
@@ -327,9 +329,10 @@ def _resolve_task(
             f"{path}: has no task.json; pass --task, one of "
             f"{', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
         )
-    kinds = [*registry.PRETRAINED]
-    # Hugging Face's config.json often lacks the problem type, so --task may replace it.
-    if not is_ours and stored_kind in metadata.HF_PROBLEMS:
+    kinds = list(registry.PRETRAINED)
+    # Hugging Face's config.json often lacks the problem type, so `stored_kind` may be
+    # wrong, and --task can name another one.
+    if not is_from_run and stored_kind in metadata.HF_PROBLEMS:
         kinds += metadata.HF_PROBLEMS
     else:
         kinds += registry.FINE_TUNED if stored_kind is None else [stored_kind]
@@ -341,16 +344,17 @@ def _resolve_task(
         task["labels"] = list(options.labels)
     elif "labels" not in registry.pipeline(kind, location).options:
         task.pop("labels", None)
-    elif not is_ours and "labels" not in task:
+    elif not is_from_run and "labels" not in task:
         raise InputError(
             f"--task={kind}: needs --labels, in the order of the model's outputs"
         )
-    if kind == "question_answering" and options.threshold is not None and not is_ours:
+    has_threshold = options.threshold is not None
+    if kind == "question_answering" and has_threshold and not is_from_run:
         task["version"] = "2.0"  # only this version scores "no answer"
     return task
 
 
-def _pipeline(
+def _build_pipeline(
     task: Mapping[str, Any], folder: ModelFolder, options: AnswerSettings
 ) -> Pipeline:
     """Returns the pipeline for a task in the keys of `task.json`."""
@@ -367,7 +371,7 @@ def _load_exported(
     file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: AnswerSettings
 ) -> Predictor:
     """Opens an ONNX or LiteRT file that `convert` wrote; imports no TensorFlow."""
-    runtime = next(name for name, end in sessions.SUFFIXES.items() if end in file.name)
+    runtime = next(key for key, end in sessions.SUFFIXES.items() if end == file.suffix)
     if options.runtime not in ("auto", runtime):
         raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")
     session = sessions.load(file)
@@ -411,7 +415,5 @@ def _load_weights(
     open_run = functools.partial(
         runtimes.choose, model, pipeline.outputs, options.runtime, log=log
     )
-    return Predictor(
-        *(pipeline, open_run, options.batch_size, folder.source.path, task),
-        *(model, serving_fn),
-    )
+    batch_size, path = options.batch_size, folder.source.path
+    return Predictor(pipeline, open_run, batch_size, path, task, model, serving_fn)

@@ -16,8 +16,8 @@ from albert_tf.serve.settings import PredictSettings
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The fields of a row; True for a list of texts, False for a text, None for an optional
-# text.
+# The names of a row's fields. The value is True for a list of texts, False for a text,
+# and None for an optional text.
 Fields = Mapping[str, bool | None]
 
 
@@ -26,8 +26,8 @@ def read(
 ) -> Iterator[tuple[str, Any]]:
     """Yields the location and the unchecked value of each row.
 
-    In a text file of rows with one required field, even an empty line is a row.
-    Otherwise blank lines are skipped and counted.
+    In a text file of rows with one required field, an empty line is also a row.
+    Otherwise, blank lines are skipped and counted.
 
     Args:
         config: the input and its format.
@@ -38,19 +38,19 @@ def read(
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
     """
-    name, blank = config.input_file or "the input", 0
-    for number, row in _rows(config, arguments, fields, log):
+    name, num_blank = config.input_file or "the input", 0
+    for number, row in _read_rows(config, arguments, fields, log):
         if isinstance(row, json_values.JsonError):
             raise row
         if row is json_values.BLANK:
-            blank += 1
+            num_blank += 1
         else:
             yield f"{name}:{number}", row
-    for note in Table(rows=[], skipped=[], blank=blank).notes(name):
+    for note in Table(rows=[], skipped=[], blank=num_blank).notes(name):
         print(note, file=log)
 
 
-def _rows(
+def _read_rows(
     config: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
 ) -> Iterator[tuple[Any, Any]]:
     """Yields numbers and rows: `BLANK` for a blank line, `JsonError` for a bad one."""
@@ -74,9 +74,9 @@ def _rows(
     elif extension == ".json":
         yield from json_values.rows(read_text(name, config.encoding), name)
     else:
-        lines: Iterator[tuple[int, str]] = iter(enumerate(arguments, 1))
+        lines = iter(enumerate(arguments, 1)) if arguments else _read_lines(config)
         has_json = extension == ".jsonl" or config.input_format == "json"
-        for number, line in lines if arguments else _lines(config):
+        for number, line in lines:
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)
             elif has_json or (line == "" and _count_required(fields) != 1):
@@ -85,7 +85,7 @@ def _rows(
                 yield number, _split(line, fields, f"{name}:{number}")
 
 
-def _lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
+def _read_lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
     path = config.input_file
     with contextlib.ExitStack() as files, errors.wrap_read(path or "the input"):
@@ -100,7 +100,7 @@ def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
     """Splits a line at tabs; if the last field is a list, it gets all other columns."""
     columns: list[Any] = text.split("\t")
     last = len(fields) - 1
-    if [*fields.values()][last]:
+    if list(fields.values())[last]:
         columns = [*columns[:last], columns[last:]]
     if not _count_required(fields) <= len(columns) <= len(fields):
         raise InputError(

@@ -1,7 +1,7 @@
 """Writes SavedModels for other programs.
 
-A SavedModel of this package stores each variable once, by name, in its attribute
-`weights`. The configuration is an asset. So `weights.load` can read the SavedModel.
+Such a SavedModel stores each variable once, by name, in its attribute `weights`. The
+configuration is an asset. So `weights.load` can read the SavedModel.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ def make_reusable(
 ) -> tf.train.Checkpoint:
     """Returns the root object of a SavedModel that can be called after it is loaded.
 
-    It has TF-Hub's interface of reusable SavedModels for `hub.KerasLayer`: `variables`,
-    `trainable_variables` and `regularization_losses`.
+    For `hub.KerasLayer`, it has the attributes of TF-Hub's reusable SavedModels:
+    `variables`, `trainable_variables` and `regularization_losses`.
 
     Args:
         call: a `tf.function`.
@@ -77,14 +77,15 @@ def save(
 ) -> None:
     """Writes a SavedModel; after a failure the folder is unchanged.
 
-    A signature takes tensors by name, but `keras.layers.TFSMLayer` passes one argument.
-    So `root` also gets a function of the same name that takes a tensor or a dict.
+    For each signature, `root` also gets a function of the same name that takes a tensor
+    or a dict. `keras.layers.TFSMLayer` needs it: a signature takes tensors by name, but
+    this layer passes one argument.
 
     Args:
         root: a trackable object.
         folder: the folder to create; an older SavedModel there is replaced.
         signatures: concrete functions of named tensors.
-        model: a model whose class, configuration and weights are stored, too.
+        model: a model; its class, configuration and weights are also stored.
         assets: contents of further files, by name.
 
     Raises:
@@ -136,7 +137,7 @@ def check_writable(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def _temporary_sibling(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder next to the folder to write, and checks the latter."""
+    """Checks that a folder can be written, and yields a temporary folder next to it."""
     is_empty = folder.is_dir() and not any(folder.iterdir())
     is_saved_model = (folder / "saved_model.pb").exists()
     if folder.exists() and not (is_empty or is_saved_model):

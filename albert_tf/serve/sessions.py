@@ -13,8 +13,8 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
-# The name, without suffix, of the model file in a folder that `convert` writes. The
-# folder also has the vocabulary and the task.
+# The name, without suffix, of the model file in a folder that `convert` writes. This
+# folder also has the vocabulary and `task.json`.
 NAME = "albert"
 
 _Arrays = Mapping[str, np.ndarray]

@@ -14,10 +14,10 @@ class ServedModelSettings(CheckpointSettings, ModelFileSettings):
 
     Args:
         model: Folder of a fine-tuned model, or a folder that convert_checkpoint.py
-            wrote for ONNX Runtime or LiteRT. Also weights in any format that
-            convert_checkpoint.py reads, or a name to download, such as albert_base_v2
-            or hf://owner/name. predict.py also takes several folders, separated by
-            commas, or a pattern such as 'runs/mrpc/run-*': it averages their scores.
+            wrote for ONNX Runtime or LiteRT; or weights in any format that
+            convert_checkpoint.py reads; or a name to download, such as albert_base_v2
+            or hf://owner/name. predict.py averages the scores of several models if the
+            value is a pattern such as 'runs/mrpc/run-*', or folders between commas.
     """
 
     model: str = flags.field()
@@ -48,9 +48,9 @@ class PageSettings(ServedModelSettings):
     """Page.
 
     Args:
-        host: Address to listen at. With an address other than this machine's, such as
-            0.0.0.0, everyone who can reach it can use the model.
-        port: Port to listen at. 0 picks the first free port starting at 7860.
+        host: Network address of the page. By default, only this machine can open it.
+            With 0.0.0.0, every machine that can reach this one can use the model.
+        port: Port of the page (0 for the first free port from 7860 on).
         open_browser: Open the page in the browser.
     """
 
@@ -68,18 +68,18 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
             TF-Hub or SavedModel folder, a Hugging Face folder or .safetensors file, a
             KerasHub preset folder, a .keras file, or a name to download, such as
             albert_base_v2 or hf://owner/name.
-        output: Output path. tf1: a folder or a prefix such as out/model.ckpt. hf: a
-            folder. keras: a .keras file. litert, onnx: a .tflite or .onnx file, or a
-            folder, which predict.py can use without TensorFlow.
+        output: Output path. For tf1, a folder or a prefix such as out/model.ckpt; for
+            hf, a folder; for keras, a .keras file; for litert and onnx, a .tflite or
+            .onnx file, or a folder, which predict.py can use without TensorFlow.
         output_format: Output format: tf1 for the released code, hf for transformers,
             keras for Keras, litert for LiteRT (TensorFlow Lite), onnx for ONNX Runtime.
         precision: Precision of the weights in litert and onnx. int8 also rounds the
-            matrix products; the check after the conversion shows the difference.
+            inputs of matrix products. The check after the conversion shows the error.
         allow_missing: Prefixes of weights that may be missing from the input, such as
             encoder.pooler. Missing weights keep their initial values.
-        vocab_size: Number of tokens of the output model, to extend a vocabulary. New
-            tokens come last and start near the mean of the old ones. --spm_model_file
-            or --vocab_file is the new vocabulary.
+        vocab_size: Number of tokens of the output model, for an extended vocabulary,
+            which --spm_model_file or --vocab_file gives. The new tokens must come last.
+            Their weights start near the mean of the old ones.
         max_position_embeddings: Maximum number of positions of the output model. New
             positions start as copies of the old ones.
     """
@@ -118,7 +118,7 @@ class HubSettings(CheckpointSettings, ModelFileSettings):
             reads, albert_config.json and the vocabulary; or a name to download, such as
             albert_base_v2.
         checkpoint_name: Name of the weights in that folder, such as model.ckpt-40.
-            Default: chosen by --checkpoint.
+            Default: --checkpoint decides.
         use_einsum: Unused; kept for compatibility. The export has no Einsum operations.
         export_path: Output folder of the encoder; it is created.
         preprocess_export_path: Output folder of the preprocessing model. Default:

@@ -366,7 +366,7 @@ def test_odd_input_is_used_with_a_warning(make, tmp_path):
     make(log=(log := io.StringIO()), **changes)
     warnings = [line for line in log.getvalue().split("\n") if "warning" in line]
     assert warnings == [
-        "warning: the input is one document of 3 lines: no blank line divides it",
+        "warning: the input is one document of 3 lines, without a blank line",
         "warning: 1 lines have bytes that are not UTF-8",
         "warning: --eval_fraction=0.01: holds out no document of 1",
     ]

@@ -424,8 +424,8 @@ def refused(files, **changes):
 def test_what_cannot_be_masked_is_refused(file, tmp_path):
     other = str(tmp_path / "x.tfrecord")
     assert refused([other]) == (
-        f"{other}: no description of it in {other}.json; --dynamic_masking needs the "
-        f"one that create_pretraining_data.py writes"
+        f"{other}: no description in {other}.json; --dynamic_masking needs the "
+        f"description that create_pretraining_data.py writes"
     )
     description = manifest.read(file)
     description["settings"]["unheard_of"] = 1

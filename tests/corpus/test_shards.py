@@ -94,7 +94,7 @@ def test_one_held_out_document_is_too_few_where_b_comes_from_another(changes):
 
 def test_more_than_one_percent_of_unknown_tokens_is_a_warning():
     config = CorpusSettings(**VALUES)
-    text = "35.7% of the tokens are unknown: the vocabulary is not made for this text"
+    text = "35.7% of the tokens are unknown: the vocabulary does not fit this text"
     for unknown, warnings in ((357, [text]), (10, [])):
         read = Counter(train_documents=8, instances=9, train_tokens=1000)
         read["train_unknown_tokens"] = unknown

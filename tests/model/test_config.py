@@ -110,7 +110,7 @@ REFUSALS = [
     ({"inner_group_num": True}, f"inner_group_num=True: {SIZE}"),
     (
         {"hidden_act": "swish"},
-        "hidden_act='swish': expected one of gelu, gelu_erf, relu, tanh, linear",
+        "hidden_act='swish': expected one of gelu, gelu_erf, relu, tanh, linear, None",
     ),
     (
         {"parameter_sharing": None},

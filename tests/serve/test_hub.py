@@ -115,7 +115,7 @@ def folder(model, tokenizer, tmp_path_factory):
         f"read     {folder}/albert/model.ckpt-best",
         f"written  {folder}/module: the encoder, .mlm and .sop, "
         f"{model.count_params():,} parameters",
-        f"written  {folder}/module_preprocess: 1,500 pieces",
+        f"written  {folder}/module_preprocess: 1,500 tokens",
     ]
     return folder
 

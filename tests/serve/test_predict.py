@@ -428,7 +428,7 @@ def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
     def fail(*given):
         raise InputError("no onnx")
 
-    monkeypatch.setattr(runtimes, "session_of", fail)
+    monkeypatch.setattr(runtimes, "open_session", fail)
     assert_alike(answered("auto", 2), expected[:2])
     assert_alike(answered("auto", 5, log=None), expected)
     assert len(log) == 1

@@ -259,7 +259,7 @@ def test_what_cannot_be_opened_is_said(name, content, message, tmp_path, refuses
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_batches_of_all_sizes_share_a_graph(tiny, monkeypatch, eagerly):
     model = models.AlbertClassifier(tiny(), 3)
-    run, traced = runtimes.in_tensorflow(model, eagerly=eagerly), []
+    run, traced = runtimes.build_runner(model, eagerly=eagerly), []
     call = models.AlbertClassifier.call
 
     def counted(self, inputs, training=False):

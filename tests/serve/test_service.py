@@ -196,7 +196,7 @@ def test_embeddings_of_every_layer(run_of, served):
 @pytest.mark.parametrize("name", ["spans", "beams", "linear"])
 def test_the_score_of_an_answer_is_that_of_its_span(name, predictors, served):
     pipeline, count = predictors[name].pipeline, 0
-    run = runtimes.in_tensorflow(predictors[name].model)
+    run = runtimes.build_runner(predictors[name].model)
     for row, score in zip(rows_of(QUESTIONS), served[name]["score"], strict=True):
         example = pipeline.preprocess(row)
         count += len(example.inputs)

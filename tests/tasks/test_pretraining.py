@@ -193,8 +193,8 @@ def description(path, **changes):
     ("changes", "settings", "message"),
     [
         ({"size": 300}, {},
-         "{path}: the vocabulary: 300 pieces, but the model's vocab_size is 211; "
-         "expected the vocabulary that the model was made for, or for a new model "
+         "{path}: the vocabulary: 300 tokens, but the model's vocab_size is 211; "
+         "expected the vocabulary of this model, or for a new model "
          "an albert_config.json with vocab_size=300"),
         ({"objective": "nsp"}, {"objective": "sop"},
          "--objective=sop: {path} was made for nsp"),

@@ -64,7 +64,7 @@ def answer_both_ways(model, tokenizer, labels, length):
     pipeline = TokenClassificationPipeline(
         settings, model.config, tokenizer, AnswerSettings()
     )
-    run = runtimes.in_tensorflow(model, eagerly=True)
+    run = runtimes.build_runner(model, eagerly=True)
     predictor = Predictor(pipeline, lambda is_large: run, 3, "", {})
     serving_fn = graph.tag_texts(model, tokenizer, labels=labels, max_seq_length=length)
 

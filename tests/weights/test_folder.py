@@ -176,8 +176,8 @@ def test_a_vocabulary_may_be_smaller_than_its_model(folder, tokenizer_of):
     for size in (1536, 1537):  # 1536 is a multiple of 128
         assert tokenizer_of(folder, vocab_size=size).vocab_size == 1500
     assert refusal(tokenizer_of, folder, vocab_size=1499) == (
-        f"{folder}/spm_small.model: 1500 pieces, but the model's vocab_size is 1499; "
-        f"expected the vocabulary that the model was made for, or for a new model an "
+        f"{folder}/spm_small.model: 1500 tokens, but the model's vocab_size is 1499; "
+        f"expected the vocabulary of this model, or for a new model an "
         f"albert_config.json with vocab_size=1500"
     )
 

@@ -2,9 +2,9 @@
 
 In both formats, weights that several layers share are stored only once.
 
-signatures  inputs and outputs of each class of model, and its graph in float32
-litert      writes LiteRT files
-onnx_graph  writes ONNX files, node by node
+    signatures  the inputs and outputs of each model class
+    litert      writes LiteRT files
+    onnx_graph  writes ONNX files, node by node
 """
 
 import importlib
@@ -19,10 +19,10 @@ import numpy as np
 from albert_tf import errors
 from albert_tf.data import files
 from albert_tf.errors import InputError
-from albert_tf.serve.runtimes.signatures import in_float32, signature
+from albert_tf.serve.runtimes.signatures import convert_to_float32, signature
 from albert_tf.serve.sessions import SUFFIXES, Session, load
 
-__all__ = ["SUFFIXES", "choose", "in_tensorflow", "load", "save", "session_of"]
+__all__ = ["SUFFIXES", "build_runner", "choose", "load", "open_session", "save"]
 
 # Maximum size of a file in both formats.
 MAX_BYTES = 2**31 - 2**20
@@ -48,10 +48,11 @@ def save(
         model: one of the models of `albert_tf.model.models`.
         path: a file that ends in `.tflite` or `.onnx`.
         format: "litert" or "onnx".
-        precision: type of the stored weights. With "float16" and "float32" the runtime
-            computes in float32. With "int8" it also rounds the inputs of matrix
-            products to 8 bits, with dynamic scales. LiteRT has a scale for each token;
-            ONNX has one for the batch, so outputs depend slightly on the batch.
+        precision: type of the stored weights: "float32", "float16" or "int8". With the
+            first two, the runtime computes in float32. With "int8", it also rounds the
+            inputs of matrix products to 8 bits, with dynamic scales. LiteRT has a scale
+            for each token. ONNX has one for the batch, so outputs depend slightly on
+            the batch.
             LiteRT's int8 file of a pretraining model has the word table twice, rounded
             once for the lookup and once for the output.
         outputs: names of the outputs. Default: the outputs of the head, or
@@ -61,9 +62,9 @@ def save(
         The path.
 
     Raises:
-        InputError: the suffix is not the format's, an output is unknown, the model is
-            too large or not one of this package, the package `onnx` is missing, or the
-            path cannot be written.
+        InputError: the suffix does not fit the format, an output is unknown, the model
+            is too large or not of this package, `onnx` is not installed, or the path
+            cannot be written.
     """
     path = Path(path)
     if path.suffix != SUFFIXES.get(format):
@@ -80,12 +81,14 @@ def save(
             errors.check_installed("ONNX", package, extra="onnx")
     module = "litert" if format == "litert" else "onnx_graph"
     writer = importlib.import_module(f"{__name__}.{module}")
-    contents = writer.convert(in_float32(model), spec, precision)
+    contents = writer.convert(convert_to_float32(model), spec, precision)
     files.write(path, contents)
     return path
 
 
-def session_of(model: keras.Model, format: str, outputs: Sequence[str] = ()) -> Session:
+def open_session(
+    model: keras.Model, format: str, outputs: Sequence[str] = ()
+) -> Session:
     """Opens a model with its current weights in another runtime.
 
     Args:
@@ -101,7 +104,7 @@ def session_of(model: keras.Model, format: str, outputs: Sequence[str] = ()) -> 
         return load(save(model, path, format, outputs=outputs))
 
 
-def in_tensorflow(
+def build_runner(
     model: keras.Model, outputs: Sequence[str] = (), *, eagerly: bool = False
 ) -> Runner:
     """Returns a function that runs a model in TensorFlow.
@@ -109,12 +112,12 @@ def in_tensorflow(
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`; also "encoder_outputs", [B, L, T, H].
-        eagerly: run without a graph, which takes seconds to trace. Without `eagerly`,
-            batches of all sizes share one graph.
+        eagerly: whether to run without a graph, which takes seconds to trace. One graph
+            serves batches of all sizes.
     """
     import tensorflow as tf
 
-    names = outputs or [*signature(model).outputs]
+    names = outputs or list(signature(model).outputs)
 
     def compute(batch: Mapping[str, Any]) -> dict[str, Any]:
         tensors = model(batch)
@@ -151,21 +154,21 @@ def choose(
         outputs: see `save`.
         runtime: "tensorflow", "onnx", "litert" or "auto". "auto" is ONNX Runtime for
             a large job of a command if there is no GPU, otherwise TensorFlow.
-        is_large: whether the job is larger than a batch, so that a graph is faster.
-        log: logs the choice; commands give it, calls from Python usually do not.
+        is_large: whether the job is larger than a batch. Then a graph is faster.
+        log: logs the choice; None for calls from Python.
     """
     import tensorflow as tf
 
     if runtime in ("onnx", "litert"):
-        return session_of(model, runtime, outputs)
+        return open_session(model, runtime, outputs)
     has_gpu = tf.config.list_logical_devices("GPU")
     if runtime == "auto" and is_large and log is not None and not has_gpu:
         try:
-            session = session_of(model, "onnx", outputs)
+            session = open_session(model, "onnx", outputs)
         except InputError as error:
             log(f"Using TensorFlow, not ONNX Runtime: {error}")
         else:
             log("Using ONNX Runtime; see --runtime")
             return session
-    # A command runs one job, and if it is small, a graph costs more than it saves.
-    return in_tensorflow(model, outputs, eagerly=log is not None and not is_large)
+    # A command runs one job. If the job is small, a graph costs more than it saves.
+    return build_runner(model, outputs, eagerly=log is not None and not is_large)

@@ -8,8 +8,8 @@ from albert_tf.serve.runtimes.signatures import Signature
 def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns the contents of a .tflite file with one signature.
 
-    The converter stores equal constants only once. So the file contains the weights of
-    a block only once, even if several layers share it.
+    The converter stores equal constants only once. So the file has the weights of a
+    shared block only once.
     """
     import tensorflow as tf
 

@@ -99,7 +99,7 @@ class _Graph:
 def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns the contents of an .onnx file."""
     graph = _Graph()
-    tensors = _outputs(graph, model, set(signature.outputs))
+    tensors = _add_outputs(graph, model, set(signature.outputs))
     # An Identity node gives a tensor the name of an output.
     for name in signature.outputs:
         graph.nodes.append(helper.make_node("Identity", [tensors[name]], [name]))
@@ -161,7 +161,7 @@ def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(path)
 
 
-def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, str]:
+def _add_outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, str]:
     """Adds a model to the graph.
 
     Returns:
@@ -177,7 +177,7 @@ def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, st
     first_only = names <= {"logits", "pooled_output", "sop_logits"} and not (
         isinstance(model, models.AlbertTokenClassifier)
     )
-    states = _encoder(graph, encoder, inputs, first_only)
+    states = _encode(graph, encoder, inputs, first_only)
     pooled = graph.Tanh(graph.dense(encoder.pooler, graph.first_state(states)))
     outputs = {"sequence_output": states, "pooled_output": pooled}
     match model:
@@ -185,7 +185,7 @@ def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, st
             if model.sentence is not None:
                 outputs["sop_logits"] = graph.dense(model.sentence.output_dense, pooled)
             if "mlm_logits" in names:
-                outputs["mlm_logits"] = _masked_lm(graph, model, states)
+                outputs["mlm_logits"] = _add_masked_lm(graph, model, states)
         case models.AlbertClassifier():
             outputs["logits"] = graph.dense(model.head.output_dense, pooled)
         case models.AlbertTokenClassifier():
@@ -196,19 +196,19 @@ def _outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str, st
             # A choice without tokens is padding: its logit is masked.
             choice_mask = graph.ReduceMax("input_mask", [-1], keepdims=0)
             logits = graph.Reshape(logits, shape)
-            outputs["logits"] = graph.Add(logits, _mask_scores(graph, choice_mask))
+            outputs["logits"] = graph.Add(logits, _add_mask_scores(graph, choice_mask))
         case models.AlbertSpanLabeler():
             logits = graph.dense(model.head.output_dense, states)
             parts = graph.Split(logits, axis=-1, num_outputs=2, count=2)
             for name, part in zip(("start_logits", "end_logits"), parts, strict=True):
                 outputs[name] = graph.Squeeze(part, [-1])
         case models.AlbertConditionalSpanLabeler():
-            outputs |= _conditional_spans(graph, model.head, states)
+            outputs |= _add_spans(graph, model.head, states)
     return outputs
 
 
-def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -> str:
-    """Adds the encoder, and with `first_only` only the first token of the last layer.
+def _encode(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -> str:
+    """Adds the encoder; with `first_only`, the last layer computes only one token.
 
     Returns:
         The last layer's output, float32 [B, T, H]; [B, 1, H] if `first_only`.
@@ -221,32 +221,32 @@ def _encoder(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -
     hidden = graph.norm(tables.norm, graph.Add(graph.Add(words, segments), positions))
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
-    mask_scores = graph.Unsqueeze(_mask_scores(graph, inputs["input_mask"]), [1, 2])
+    mask_scores = graph.Unsqueeze(_add_mask_scores(graph, inputs["input_mask"]), [1, 2])
     blocks = list(encoder.layers_in_order())
     for i, block in enumerate(blocks):
         skips_tokens = first_only and i == len(blocks) - 1
-        hidden = _block(graph, block, hidden, mask_scores, first_only=skips_tokens)
+        hidden = _add_block(graph, block, hidden, mask_scores, first_only=skips_tokens)
     return hidden
 
 
-def _mask_scores(graph: _Graph, mask: str) -> str:
+def _add_mask_scores(graph: _Graph, mask: str) -> str:
     """Returns float32 0 where a mask is 1, and `MASKED_SCORE` where it is 0."""
     padding = graph.Sub(1.0, graph.Cast(mask, to=_FLOAT))
     return graph.Mul(padding, MASKED_SCORE)
 
 
-def _block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> str:
-    """Adds a layer; with `first_only` it computes the output of only the first token.
+def _add_block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> str:
+    """Adds a block. With `first_only`, it computes the output of only the first token.
 
-    `mask` is the result of `_mask_scores`, which is added to the attention scores.
+    `mask` is the result of `_add_mask_scores`, which is added to the attention scores.
     """
     attention, feed_forward, config = block.attention, block.feed_forward, block.config
     inputs = graph.Slice(hidden, [0], [1], [1]) if first_only else hidden
     query = graph.dense(attention.query, inputs)
     query = graph.Mul(query, config.head_size**-0.5)
-    query = _heads(graph, config, query, [0, 2, 1, 3])
-    key = _heads(graph, config, graph.dense(attention.key, hidden), [0, 2, 3, 1])
-    value = _heads(graph, config, graph.dense(attention.value, hidden), [0, 2, 1, 3])
+    query = _split(graph, config, query, [0, 2, 1, 3])
+    key = _split(graph, config, graph.dense(attention.key, hidden), [0, 2, 3, 1])
+    value = _split(graph, config, graph.dense(attention.value, hidden), [0, 2, 1, 3])
     scores = graph.Add(graph.MatMul(query, key), mask)
     mixed = graph.MatMul(graph.Softmax(scores, axis=-1), value)
     mixed = graph.Transpose(mixed, perm=[0, 2, 1, 3])
@@ -259,13 +259,13 @@ def _block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> st
     return graph.norm(feed_forward.norm, graph.Add(attended, output))
 
 
-def _heads(graph: _Graph, config, x: str, order: list[int]) -> str:
+def _split(graph: _Graph, config, x: str, order: list[int]) -> str:
     """Splits [B, T, H] into heads [B, T, N, D], and permutes the axes to `order`."""
     sizes = [0, 0, config.num_attention_heads, config.head_size]
     return graph.Transpose(graph.Reshape(x, sizes), perm=order)
 
 
-def _masked_lm(graph: _Graph, model, states: str) -> str:
+def _add_masked_lm(graph: _Graph, model, states: str) -> str:
     """Adds the masked LM head; returns the logits, float32 [B, P, V]."""
     head, table = model.masked_lm, model.encoder.embeddings.word
     hidden = _gather_positions(graph, states, "masked_lm_positions")
@@ -282,16 +282,16 @@ def _gather_positions(graph: _Graph, states: str, positions: str) -> str:
     return graph.GatherND(states, indices, batch_dims=1)
 
 
-def _conditional_spans(
+def _add_spans(
     graph: _Graph, head: heads.ConditionalSpanHead, states: str
 ) -> dict[str, str]:
     """Adds the predictions of the SQuAD 2.0 head; for shapes see the head's `call`."""
     impossible = graph.Cast("p_mask", to=_FLOAT)
     start = graph.Squeeze(graph.dense(head.start, states), [-1])
-    start = _mask(graph, start, impossible)
+    start = _mask_logits(graph, start, impossible)
     log_probs = graph.LogSoftmax(start, axis=-1)
     start_top, start_index = graph.TopK(log_probs, [head.start_n_top], count=2)
-    end_log_probs = _end_log_probs(graph, head, states, start_index, impossible)
+    end_log_probs = _add_end_log_probs(graph, head, states, start_index, impossible)
     end_top, end_index = graph.TopK(end_log_probs, [head.end_n_top], count=2)
     shape = [-1, head.start_n_top * head.end_n_top]
     end_index = graph.Reshape(end_index, shape)
@@ -310,12 +310,12 @@ def _conditional_spans(
     }
 
 
-def _end_log_probs(
+def _add_end_log_probs(
     graph: _Graph, head, states: str, start_index: str, impossible: str
 ) -> str:
     """Returns the log-probability of each end for each start, float32 [B, S, T]."""
     starts = _gather_positions(graph, states, start_index)
-    # The input of this layer is [state, start]; each part has half of the kernel.
+    # The input of this layer is [state, start]. Each of the two has half of the kernel.
     layer = head.end_hidden
     upper, lower = np.split(np.asarray(layer.kernel), 2)
     kernel = graph.store(f"{layer.kernel.path} of the state", upper)
@@ -327,10 +327,10 @@ def _end_log_probs(
     hidden = graph.norm(head.end_norm, graph.Tanh(hidden))
     logits = graph.Squeeze(graph.dense(head.end, hidden), [-1])
     impossible = graph.Unsqueeze(impossible, [1])
-    return graph.LogSoftmax(_mask(graph, logits, impossible), axis=-1)
+    return graph.LogSoftmax(_mask_logits(graph, logits, impossible), axis=-1)
 
 
-def _mask(graph: _Graph, logits: str, impossible: str) -> str:
+def _mask_logits(graph: _Graph, logits: str, impossible: str) -> str:
     """Returns the logits, with `IMPOSSIBLE_LOGIT` where `impossible` is 1."""
     possible = graph.Sub(1.0, impossible)
     masked = graph.Mul(logits, possible)

@@ -18,7 +18,7 @@ class Signature:
     """Inputs and outputs of an exported model.
 
     Attributes:
-        inputs: shapes of the int32 inputs by name. A string is a dynamic size.
+        inputs: shapes of the int32 inputs by name. A size that is a string is dynamic.
         outputs: shapes by name; int32 if the name ends in `_index`, else float32.
     """
 
@@ -89,7 +89,7 @@ def _head_outputs(model) -> dict[str, _Shape]:
     raise InputError(f"{type(model).__name__}: not one of albert_tf.model.models")
 
 
-def in_float32(model: keras.Model) -> keras.Model:
+def convert_to_float32(model: keras.Model) -> keras.Model:
     """Returns the model in float32 without recomputation, as a copy if it differs."""
     if model.dtype_policy.name == "float32" and model.config.recompute == "none":
         return model
