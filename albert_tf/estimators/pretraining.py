@@ -1,12 +1,12 @@
 """Pretraining from Python."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.errors import InputError
-from albert_tf.estimators.base import Trained
+from albert_tf.estimators.base import Metrics, Trained, Values
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import pretrain
@@ -92,7 +92,7 @@ class Pretrainer(Trained):
         self.folder_ = Path(output_dir)
         return self
 
-    def evaluate(self, records: Paths, **settings: Any) -> dict[str, float]:
+    def evaluate(self, records: Paths, **settings: Any) -> Metrics:
         """Returns the metrics of the run's best checkpoint on other records.
 
         Args:
@@ -110,16 +110,9 @@ class Pretrainer(Trained):
             given |= {"input_file": records, "init_checkpoint": start}
             return self._pretrain(settings, given, verbose=False)
 
-    def _pretrain(
-        self, settings: Mapping[str, Any], given: Mapping[str, Any], verbose: bool
-    ) -> dict[str, float]:
+    def _pretrain(self, settings: Values, given: Values, verbose: bool) -> Metrics:
         """Runs the script with the user's settings; the flags `given` override them."""
         if self.model is None:
-            raise InputError(
-                f"{type(self).__name__}: no model; pass the name of a size"
-            )
-        values = self._to_flags(settings)
-        return self._run({"albert_config_file": self.model, **values, **given}, verbose)
-
-    def _train(self, *arguments):
-        return pretrain.run(*arguments)
+            raise InputError("Pretrainer: no model; pass the name of a size")
+        values = {"albert_config_file": self.model, **self._to_flags(settings), **given}
+        return self._run(pretrain.run, values, verbose)

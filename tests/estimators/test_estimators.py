@@ -176,21 +176,6 @@ def test_labels_keep_their_types_and_their_order(
 HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
 
 
-@pytest.mark.parametrize("form", [np.array, pandas.DataFrame])
-def test_rows_of_0_and_1_are_the_labels_of_their_columns(form, base, eagerly):
-    names, data = [7, 5, 6], (TEXTS[:3], form(HOT))
-    more = {"classes": names}
-    if form is pandas.DataFrame:
-        names, more = ["toxic", "insult", "9"], {}
-        data[1].columns = names
-    short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False, **more}
-    model = albert_tf.TextClassifier(base, kind="multi_label")
-    model.fit(*data, validation=(TEXTS[:3], [names[:2], [], names[1:2]]), **short)
-    assert model.classes_.tolist() == names
-    assert model.predict(TEXTS[:1], threshold=0.0).tolist() == [names]
-    assert model.evaluate(*data) == pytest.approx(model.metrics_, abs=1e-6)
-
-
 def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
     frame = pandas.DataFrame({0: TEXTS, 1: STARS})
     short = {**LEARNS, "epochs": 0.5, "verbose": False}
@@ -317,8 +302,7 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     model.save(tmp_path / "saved")
     loaded = kind.load(tmp_path / "saved")
     assert loaded.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
-    file = tmp_path / "rows.jsonl"
-    file.write_text(model._format_rows(rows, "dev"))
+    file = model._write_rows(rows, tmp_path, "dev")
     for data in (asked, file, str(file)):
         again = loaded.predict(data)
         assert str(again) == str(predicted)
@@ -374,11 +358,13 @@ REFUSED = [
     ({}, (["a", "b"], [1, None]), "train, row 2: 'label' is missing"),
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
     ({}, (TEXTS, ["a"] * 24), "/train_rows.jsonl: 1 different labels"),
-    ({}, (TEXTS[:3], HOT), "/train_rows.jsonl:1: a list ['1', '1', '0']; expected one"),
+    ({}, (TEXTS[:3], HOT), "train: labels are rows of 0 and 1; expected their names"),
     ({"kind": "regression"}, DATA,
      "TextClassifier: kind='regression'; expected classification or multi_label"),
     (SEVERAL, (TEXTS[:3], HOT),
-     "train: each row has 3 labels, all of them 0 or 1; expected lists of"),
+     "train: labels are rows of 0 and 1; expected their names"),
+    (SEVERAL, (TEXTS[:3], pandas.DataFrame(HOT)),
+     "train: Cannot set a DataFrame with multiple columns to the single column label"),
 ]  # fmt: skip
 
 
