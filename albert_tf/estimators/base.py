@@ -1,4 +1,4 @@
-"""The base of all estimators: settings, `fit`, answers, `save` and `export`."""
+"""Base classes of the estimators: settings, `fit`, answers, `save` and `export`."""
 
 import contextlib
 import difflib
@@ -43,7 +43,7 @@ from albert_tf.weights.settings import ModelFileSettings
 Values = Mapping[str, Any]
 Metrics = dict[str, float]
 
-# Settings of all estimators that are fine-tuned.
+# The settings classes that all fine-tuned estimators share.
 COMMON_SETTINGS = (ModelSettings, DistributionSettings)
 # Short names of settings, with the names of their flags.
 ALIASES = {
@@ -51,9 +51,9 @@ ALIASES = {
     **{"classes": "labels", "text": "text_columns", "label": "label_column"},
 }
 ExportFormat = Literal["saved_model", "hf", "keras", "onnx", "litert"]
-# Values of settings that an evaluation does not use.
+# Settings that an evaluation does not use; None turns them off.
 _UNUSED = dict.fromkeys(("export_dir", "threshold_to_export", "wandb", "mlflow"))
-# The flags that replace `FineTuned.defaults`, in the same order.
+# For each of `FineTuned.defaults`, the flag that a user may set instead.
 _STEPS = ("num_train_steps", "num_warmup_steps", "eval_every_steps")
 
 
@@ -68,10 +68,10 @@ class Model(BaseEstimator):
         InputError: there is no such setting.
     """
 
-    # The classes of the settings: for `fit` those of the script, and the second one of
-    # them has the settings of the training.
+    # The settings classes. In estimators with `fit`, they are the script's classes: the
+    # first one has the settings of the task, the second one those of the training.
     settings_classes: ClassVar[tuple[Any, ...]] = ()
-    # Flags that are no settings: the methods set them.
+    # Flags that are not settings, because the methods set them.
     reserved: ClassVar[Sequence[str]] = ()
     # Defaults that differ from those of the script.
     defaults: ClassVar[Values] = {}
@@ -127,15 +127,15 @@ class Model(BaseEstimator):
         self.__dict__.update(changed.__dict__)
         return self
 
-    def _check(self, given: Iterable[str], names: Sequence[str]) -> None:
-        """Raises InputError for a name from the user that is none of `names`."""
+    def _check(self, names: Iterable[str], valid: Sequence[str]) -> None:
+        """Raises InputError for a name that is not valid."""
         kind = type(self).__name__
-        for name in set(given).difference(names):
-            expected = " or ".join(difflib.get_close_matches(name, names, 1) or names)
+        for name in set(names).difference(valid):
+            expected = " or ".join(difflib.get_close_matches(name, valid, 1) or valid)
             raise InputError(f"{kind}: no setting {name!r}; expected {expected}")
 
     def _load_predictor(self, path: str | Path | tuple, options: Values) -> Any:
-        """Opens a model or an ensemble for raw text, and caches it."""
+        """Opens and caches a model for raw text; a tuple of paths is an ensemble."""
         key = path, _build_settings(AnswerSettings, options)
         if key not in self._predictors:
             is_ensemble = isinstance(path, tuple)
@@ -146,12 +146,12 @@ class Model(BaseEstimator):
         return self._predictors[key]
 
     def _read(self, data: Any, fields: Values, choices: Any = ()) -> list[rows.Row]:
-        """Returns a text, or the rows of a table, in the form that `Predictor` takes.
+        """Returns a text or a table as the rows that `Predictor` takes.
 
         Args:
             data: the user's data.
-            fields: see `Predictor`.
-            choices: other names of the fields, see `rows.read`.
+            fields: the fields of a row, see `Predictor`.
+            choices: lists of columns that may replace the names of the fields.
         """
         data = [data] if isinstance(data, str) else data
         lists = [name for name, is_list in fields.items() if is_list]
@@ -174,7 +174,7 @@ class Model(BaseEstimator):
 
 @contextlib.contextmanager
 def _preserve_global_state() -> Iterator[None]:
-    """Begins with Keras's policy float32; restores it and random numbers at the end."""
+    """Sets Keras's policy to float32; restores policy and random states at the end."""
     old_policy = keras.config.dtype_policy()
     python_state, numpy_state = random.getstate(), np.random.get_state()
     keras.config.set_dtype_policy("float32")
@@ -197,7 +197,7 @@ def _build_settings(settings_class: type, values: Values) -> Any:
         if name not in values:
             continue
         value = values[name]
-        # In the form of flags, a dict is a list of key=value, and one text is a list.
+        # A flag takes a dict as a list of key=value, and a single text as a list.
         if isinstance(value, dict):
             value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
         elif rows.is_path(value) and get_origin(hint) is tuple:
@@ -211,7 +211,7 @@ def _build_settings(settings_class: type, values: Values) -> Any:
 
 
 class _Warnings(io.TextIOBase):
-    """A log that prints only the warnings."""
+    """A log that prints only warnings, to stderr."""
 
     def write(self, text: str) -> int:
         if text.startswith("Warning"):
@@ -261,7 +261,7 @@ class Trained(Model):
             settings: settings that override those of the constructor and of `fit`.
 
         Raises:
-            InputError: there is no such setting, or a flag is given under two names.
+            InputError: there is no such setting, or a flag is values under two names.
         """
         self._check(settings, self.setting_names())
         values = {**self._settings, **getattr(self, "_fitted", {}), **settings}
@@ -270,13 +270,13 @@ class Trained(Model):
                 raise InputError(f"{name} and {flag}: give one of them")
         return {ALIASES.get(name, name): value for name, value in values.items()}
 
-    def _run(self, script: Callable, given: Values, verbose: bool) -> Metrics:
-        """Builds the script's settings, and trains.
+    def _run(self, script: Callable, values: Values, verbose: bool) -> Metrics:
+        """Builds the script's settings, and runs the script.
 
         Args:
-            script: takes an object of each of `settings_classes`, and a log; returns
-                the metrics.
-            given: values of flags, by name.
+            script: the function of the script. It takes an object of each settings
+                class, and a log, and returns metrics.
+            values: values of flags, by name.
             verbose: whether to log progress, not only warnings.
 
         Returns:
@@ -285,15 +285,15 @@ class Trained(Model):
         Raises:
             InputError: several workers should train, or see `_build_settings`.
         """
-        if given.get("distribution") == "multi_worker" or "TF_CONFIG" in os.environ:
+        if values.get("distribution") == "multi_worker" or "TF_CONFIG" in os.environ:
             raise InputError(
                 f"{type(self).__name__}: runs in one process; use the script "
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
-        settings = [_build_settings(group, given) for group in self.settings_classes]
+        settings = [_build_settings(group, values) for group in self.settings_classes]
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
-            log = notebooks.Progress(Path(given["output_dir"]))
+            log = notebooks.Progress(Path(values["output_dir"]))
         try:
             with _preserve_global_state():
                 metrics = script(*settings, log)
@@ -316,7 +316,7 @@ class FineTuned(Trained):
     """
 
     family: ClassVar[type[FineTuningTask]]
-    # Task types of the models that it opens; if empty, all types of the family.
+    # Task types of the models that the class opens; () for all types of the family.
     task_types: ClassVar[tuple[str, ...]] = ()
     # The columns of a table; the last one has the labels.
     columns: ClassVar[tuple[str, ...]]
@@ -324,7 +324,7 @@ class FineTuned(Trained):
     files: ClassVar[Mapping[str, str]] = FILES
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
-    # Returns a tuple for each example, or a text if the model has one field.
+    # Converts a file's examples to tuples, or to texts if the model has one field.
     _to_values: Callable[[Any], list[Any]]
     # The folders of the models of an ensemble; empty for one model.
     members_: tuple[str, ...] = ()
@@ -343,9 +343,9 @@ class FineTuned(Trained):
 
         Args:
             folder: folder of `save` or of a run. A list of folders or of patterns, such
-                as "runs/mrpc/run-*", is an ensemble: it answers with the mean of its
-                models, of which one is in memory at a time. `sklearn.base.clone` copies
-                only its first model.
+                as "runs/mrpc/run-*", is an ensemble. An ensemble answers with the mean
+                of its models; only one model is in memory at a time.
+                `sklearn.base.clone` copies only the first model.
             **settings: see the class.
 
         Raises:
@@ -396,9 +396,9 @@ class FineTuned(Trained):
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
-            given = self._build_flags(settings, splits, folder)
+            values = self._build_flags(settings, splits, folder)
             script = functools.partial(ensembles.run, self.family)
-            self.metrics_ = self._run(script, given, verbose)
+            self.metrics_ = self._run(script, values, verbose)
         self.folder_, self.members_, self._fitted = folder, (), settings
         self._predictors.clear()
         return self
@@ -415,9 +415,9 @@ class FineTuned(Trained):
             InputError: the model is not fine-tuned, or the data does not fit it.
         """
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            given = self._build_flags(settings, {"dev": (data, labels)}, Path(folder))
+            values = self._build_flags(settings, {"dev": (data, labels)}, folder)
             script = functools.partial(ensembles.run, self.family)
-            return self._run(script, given, verbose=False)
+            return self._run(script, values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -485,12 +485,13 @@ class FineTuned(Trained):
             return path
         if format == "keras" and path.suffix != ".keras":
             path = path / "albert_model.keras"
-        given = {"input": self.folder, "output": path, "output_format": format}
+        values = {"input": self.folder, "output": path, "output_format": format}
         with _preserve_global_state():
-            convert.convert(_build_settings(ConversionSettings, given))
+            convert.convert(_build_settings(ConversionSettings, values))
         return path
 
     def _check_no_ensemble(self) -> None:
+        """Raises InputError for an ensemble."""
         if self.members_:
             folders = ", ".join(self.members_)
             raise InputError(f"{folders}: an ensemble has no weights of its own")
@@ -506,88 +507,88 @@ class FineTuned(Trained):
         kind = ModelFolder(folder).task.get("kind")
         task_types = self.task_types or self.family.task_types
         if kind not in task_types:
-            what = f"fine-tuned for {kind}" if kind else "not fine-tuned"
+            state = f"fine-tuned for {kind}" if kind else "not fine-tuned"
             raise InputError(
-                f"{folder}: {what}; {type(self).__name__} expects a model for "
+                f"{folder}: {state}; {type(self).__name__} expects a model for "
                 f"{' or '.join(task_types)}, or fit() first"
             )
         return Path(folder)
 
     @property
-    def _stored(self) -> Any:
-        """The settings that the model's `task.json` stores."""
+    def _saved_settings(self) -> Any:
+        """The settings of the task in the model's `task.json`."""
         task = ModelFolder(self.folder).task
         return self.settings_classes[0].from_stored(task, self.folder)
 
-    def _build_flags(self, settings: Values, splits: Values, folder: Path) -> Values:
+    def _build_flags(self, settings: Values, splits: Values, folder: Any) -> Values:
         """Returns the values of the flags of a run, by name.
 
         Args:
             settings: settings that override those of the constructor and of `fit`.
             splits: data and labels under "train", "dev" and "test".
-            folder: the run's folder; data that is no file is written there.
+            folder: the run's folder, which also gets the files of data from memory.
         """
-        given = self._to_flags(settings)
+        values = self._to_flags(settings)
         if "train" in splits:
             start = self.model
             for steps, name in zip(_STEPS, self.defaults, strict=True):
-                if given.get(steps) is None:
-                    given.setdefault(name, self.defaults[name])
+                if values.get(steps) is None:
+                    values.setdefault(name, self.defaults[name])
         else:
             start = self.folder
-            stored = flags.values(self._stored)
-            given = {key: value for key, value in stored.items() if value} | given
-            given |= {**_UNUSED, "num_runs": 1, "ensemble": self.members_ or None}
+            saved = flags.values(self._saved_settings)
+            values = {key: value for key, value in saved.items() if value} | values
+            values |= {**_UNUSED, "num_runs": 1, "ensemble": self.members_ or None}
         if "dev" not in splits:
-            given.pop("eval_every_epochs", None)
-        given |= {flag: split in splits for split, flag in FLAGS.items()}
-        given |= {"init_checkpoint": start, "output_dir": folder}
+            values.pop("eval_every_epochs", None)
+        values |= {flag: split in splits for split, flag in FLAGS.items()}
+        values |= {"init_checkpoint": start, "output_dir": folder}
         for split, (data, labels) in splits.items():
-            given |= self._prepare_split(split, data, labels, given)
-        if given.get("labels"):
-            given["labels"] = [rows.label_to_text(label) for label in given["labels"]]
-        return given
+            values |= self._prepare_split(split, data, labels, values)
+        if values.get("labels"):
+            values["labels"] = [*map(rows.label_to_text, values["labels"])]
+        return values
 
-    def _prepare_split(self, split: str, data: Any, labels: Any, given: Any) -> Values:
-        """Returns the flags of a split; writes data that is no file to a file.
+    def _prepare_split(self, split: str, data: Any, labels: Any, values: Any) -> Values:
+        """Returns the flags of a split; writes data from memory to a file.
 
         Args:
             split: "train", "dev" or "test".
             data: the user's data.
             labels: the user's labels, or None.
-            given: the values of the other flags.
+            values: the values of the other flags.
         """
         if labels is not None or not rows.is_path(data):
-            columns, lists = self._columns(given)
+            columns, lists = self._columns(values)
             table = rows.read(data, [columns], split, lists, labels)
-            data = self._write_rows(table, given["output_dir"], split)
+            data = self._write_rows(table, values["output_dir"], split)
         return {self.files[split]: data}
 
-    def _columns(self, given: Values) -> tuple[Sequence[str], Sequence[str]]:
+    def _columns(self, values: Values) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the columns of a table, and the columns whose values are lists."""
         return self.columns, self.lists
 
-    def _write_rows(self, table: list[rows.Row], folder: Path, split: str) -> Path:
+    def _write_rows(self, table: list[rows.Row], folder: Any, split: str) -> Path:
         """Writes rows to the run's folder, in the task's format; returns the path.
 
         Raises:
             InputError: the file cannot be written, or the folder's run has other rows.
         """
-        path = folder / f"{split}_rows.jsonl"
+        path = Path(folder, f"{split}_rows.jsonl")
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table)
         content = "".join(lines).encode("utf-8", "surrogatepass")
-        has_begun = split == "train" and path.is_file() and checkpoints.steps(folder)
+        has_begun = (
+            split == "train" and path.is_file() and checkpoints.steps(path.parent)
+        )
         if has_begun and path.read_bytes() != content:
-            raise InputError(
-                f"{path}: the run has other rows than those given now; use the "
-                f"same, or another output_dir"
-            )
+            raise InputError(f"{path}: the run has other rows; use another output_dir")
         files.write(path, content)
         return path
 
     def _read_file(self, path: str | Path) -> list[Any]:
         """Reads a file as the script does; returns the values of the model's fields."""
-        given = self._build_flags({}, {"test": (path, None)}, self.folder)
-        task, run, *_ = (_build_settings(c, given) for c in self.settings_classes)
-        _, splits = self.family.read_examples(task, self._stored, run, lambda _: None)
+        values = self._build_flags({}, {"test": (path, None)}, self.folder)
+        task, run, *_ = (_build_settings(c, values) for c in self.settings_classes)
+        saved = self._saved_settings
+        _, splits = self.family.read_examples(task, saved, run, lambda line: None)
         return self._to_values(splits["test"][0].examples)

@@ -19,9 +19,9 @@ _DRAW_INTERVAL = 10.0
 
 def is_running() -> bool:
     """Whether the process is the kernel of a notebook."""
-    # Only a process that has imported it can be a kernel.
+    # The kernel of a notebook has imported IPython.
     ipython = sys.modules.get("IPython")
-    return hasattr(ipython and ipython.get_ipython(), "kernel")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class Progress(io.TextIOBase):

@@ -49,7 +49,7 @@ class Pretrainer(Trained):
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
-        """Continues from weights.
+        """Opens weights to continue their pretraining.
 
         Args:
             model: a released name, or a folder with `albert_config.json`, such as the
@@ -85,10 +85,10 @@ class Pretrainer(Trained):
         Raises:
             InputError: records, settings and model do not fit together; see the script.
         """
-        given: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
+        values: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
         if validation is not None:
-            given |= {"do_eval": True, "eval_input_file": validation}
-        self.metrics_ = self._pretrain(settings, given, verbose)
+            values |= {"do_eval": True, "eval_input_file": validation}
+        self.metrics_ = self._pretrain(settings, values, verbose)
         self.folder_ = Path(output_dir)
         return self
 
@@ -106,13 +106,13 @@ class Pretrainer(Trained):
         if start is None:
             raise InputError(f"{type(self).__name__}: not trained; call fit() first")
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            given = {"do_train": False, "do_eval": True, "output_dir": folder}
-            given |= {"input_file": records, "init_checkpoint": start}
-            return self._pretrain(settings, given, verbose=False)
+            values = {"do_train": False, "do_eval": True, "output_dir": folder}
+            values |= {"input_file": records, "init_checkpoint": start}
+            return self._pretrain(settings, values, verbose=False)
 
-    def _pretrain(self, settings: Values, given: Values, verbose: bool) -> Metrics:
-        """Runs the script with the user's settings; the flags `given` override them."""
+    def _pretrain(self, settings: Values, values: Values, verbose: bool) -> Metrics:
+        """Runs the script with the user's settings, and with values of other flags."""
         if self.model is None:
             raise InputError("Pretrainer: no model; pass the name of a size")
-        values = {"albert_config_file": self.model, **self._to_flags(settings), **given}
-        return self._run(pretrain.run, values, verbose)
+        flags = self._to_flags(settings) | {**values, "albert_config_file": self.model}
+        return self._run(pretrain.run, flags, verbose)

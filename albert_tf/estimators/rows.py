@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas
 
 from albert_tf import errors
@@ -40,10 +39,11 @@ def read(
 
     Args:
         data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
-            `tf.data.Dataset` of rows, not of batches; an array; or rows: dicts,
-            sequences with a value for each column, or single values for one column.
-        choices: lists of columns. The table's first match is read; other columns are
-            ignored. Columns that are numbered from 0 are read in their order.
+            `tf.data.Dataset` of rows, not of batches; or rows: dicts, sequences with a
+            value for each column, or single values for one column.
+        choices: lists of columns. The first list whose columns the table has is read;
+            other columns are ignored. If the table's columns are numbered from 0, a
+            list with the same number of columns names them.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
         labels: the values of the last column, if the data lacks this column.
@@ -59,9 +59,9 @@ def read(
     label = choices[0][-1]
     if labels is not None:
         choices = [columns[:-1] for columns in choices]
+    has_lists = len(choices[0]) == 1 and choices[0][0] in lists
     with errors.wrap_read(name, "a table"):
-        [first_column, *others] = choices[0]
-        table = _to_frame(data, has_lists=first_column in lists and not others)
+        table = _to_frame(data, has_lists)
     if not len(table):
         raise InputError(f"{name}: no row; expected one or more")
     table = _select(table, choices, name)
@@ -97,9 +97,9 @@ def _to_frame(data: Any, has_lists: bool = False) -> pandas.DataFrame:
         # A dict with a text is one row; other dicts have columns.
         is_row = any(isinstance(value, str) for value in data.values())
         data = [data] if is_row else {key: [*cells] for key, cells in data.items()}
-    elif not isinstance(data, (pandas.DataFrame, np.ndarray)):
+    elif not isinstance(data, pandas.DataFrame):
         data = [*data]
-        # A list is a value of the only column, not a sequence of cells.
+        # A list is then the only cell of its row, not a sequence of cells.
         if has_lists:
             data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
@@ -108,7 +108,7 @@ def _to_frame(data: Any, has_lists: bool = False) -> pandas.DataFrame:
 def _select(
     table: pandas.DataFrame, choices: Sequence[Sequence[str]], name: str
 ) -> pandas.DataFrame:
-    """Returns the columns of the first of `choices` that a table has."""
+    """Returns the columns of the first list of `choices` that fits a table."""
     names = [str(column) for column in table.columns]
     is_numbered = names == [str(n) for n in range(len(names))]
     for columns in choices:
@@ -140,6 +140,6 @@ def _to_builtin(value: Any) -> Any:
     """Converts a value for which JSON has no type."""
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, (np.ndarray, np.generic)):
+    if hasattr(value, "tolist"):  # NumPy
         return value.tolist()
     return os.fspath(value) if is_path(value) else list(value)

@@ -35,29 +35,30 @@ class _Texts(FineTuned):
     settings_classes = (ClassificationSettings, ClassifierRunSettings, *COMMON_SETTINGS)
     files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 
-    def _prepare_split(self, split, data, labels, given):
-        kind = given.get("kind") or self.task_types[0]
+    def _prepare_split(self, split, data, labels, values):
+        kind = values.get("kind") or self.task_types[0]
         if kind not in self.task_types:
             kinds = " or ".join(self.task_types)
             raise InputError(f"{type(self).__name__}: kind={kind!r}; expected {kinds}")
-        text, label = _text_columns(given), str(given.get("label_column", "label"))
+        text, label = _text_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
         if labels is not None or not rows.is_path(data):
+            # Without the setting `text`, a table may have pairs of texts.
             pair = [(*_PAIR, label)] if text == ("text",) else []
             lists = (label,) if kind == "multi_label" else ()
             table = rows.read(data, [(*text, label), *pair], split, lists, labels)
             text = tuple(table[0])[:-1]  # the columns that the table has
             if split == "train" and kind != "regression":
                 flags["labels_are_json"] = _are_json([row[label] for row in table])
-            data = self._write_rows(table, given["output_dir"], split)
+            data = self._write_rows(table, values["output_dir"], split)
         return {**flags, self.files[split]: data, "text_columns": text}
 
     def _to_values(self, examples):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # A table has the columns of the training, or the names of the model's fields.
-        text = _text_columns(vars(self._stored) | self._to_flags({}))
+        # A table may have the columns of the training.
+        text = _text_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [text] if len(text) <= len(fields) else []
         return super()._read(data, fields, choices)
 
@@ -77,7 +78,7 @@ class TextClassifier(ClassifierMixin, _Texts):
     Attributes:
         classes_: the labels, with their types in the data of `fit`, in the order of
             `predict_proba`. They have the order of the setting `classes`, or else are
-            sorted. `threshold` is for `classes_[1]`.
+            sorted. `threshold` applies to `classes_[1]`.
     """
 
     task_types = ("classification", "multi_label")
@@ -85,8 +86,8 @@ class TextClassifier(ClassifierMixin, _Texts):
     @property
     def classes_(self) -> np.ndarray:
         """The labels in the order of the outputs."""
-        decode = json.loads if self._stored.labels_are_json else str
-        values = [decode(label) for label in self._stored.labels]
+        decode = json.loads if self._saved_settings.labels_are_json else str
+        values = [decode(label) for label in self._saved_settings.labels]
         # Otherwise NumPy would convert labels of several types to one type.
         return np.array(values, None if len(set(map(type, values))) == 1 else object)
 
@@ -106,10 +107,10 @@ class TextClassifier(ClassifierMixin, _Texts):
             InputError: the model is not fine-tuned, or a row is no text.
         """
         answers = self(texts, **options)
-        classes = dict(zip(self._stored.labels, self.classes_.tolist(), strict=True))
+        labels = self._saved_settings.labels
+        classes = dict(zip(labels, self.classes_.tolist(), strict=True))
         if "label" in answers[0]:
-            labels = [classes[answer["label"]] for answer in answers]
-            return np.array(labels, self.classes_.dtype)
+            return np.array([classes[a["label"]] for a in answers], self.classes_.dtype)
         # NumPy would make an array of rank 2 from lists of equal length.
         lists = [[classes[label] for label in answer["labels"]] for answer in answers]
         return pandas.Series(lists, dtype=object).to_numpy()
@@ -118,7 +119,7 @@ class TextClassifier(ClassifierMixin, _Texts):
         """Returns the probability of each class, float [n, K]; see `predict`."""
         dicts = [answer["probabilities"] for answer in self(texts, **options)]
         # With `top_k`, an answer has only some labels; the others are NaN.
-        return pandas.DataFrame(dicts, columns=self._stored.labels).to_numpy()
+        return pandas.DataFrame(dicts, columns=self._saved_settings.labels).to_numpy()
 
 
 class TextRegressor(RegressorMixin, _Texts):
@@ -135,9 +136,8 @@ class TokenClassifier(FineTuned):
     """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
-    lists in the columns `tokens` and `tags`. `token_column` and `label_column` are
-    other names of columns, or numbers of a CoNLL file's columns. Tags of entities are
-    IOB2.
+    lists in the columns `tokens` and `tags`. `token_column` and `label_column` select
+    other columns by name, or by number in a CoNLL file. Tags of entities are IOB2.
     """
 
     family = Tagging
@@ -161,8 +161,8 @@ class TokenClassifier(FineTuned):
         """
         return [answer["spans"] for answer in self(texts, **options)]
 
-    def _columns(self, given):
-        tokens, tags = given.get("token_column"), given.get("label_column")
+    def _columns(self, values):
+        tokens, tags = values.get("token_column"), values.get("label_column")
         columns = (tokens or "tokens", tags or "tags")
         return columns, columns
 
@@ -173,14 +173,15 @@ class TokenClassifier(FineTuned):
 def _text_columns(values: Values) -> tuple[str, ...]:
     """Returns the columns of the text or pair, from the values of flags."""
     names = values.get("text_columns", "text")
-    return tuple(map(str, [names] if isinstance(names, (str, int)) else names))
+    names = [names] if isinstance(names, (str, int)) else names
+    return tuple(map(str, names))
 
 
 def _are_json(labels: Sequence[Any]) -> bool:
-    """Whether labels, or labels in lists, are numbers or truth values, not texts.
+    """Whether labels, or the items of lists of labels, are not texts.
 
     Raises:
-        InputError: some are texts, or lists are rows of 0 and 1.
+        InputError: labels are texts and numbers, or rows of 0 and 1.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
     if any(each.count(0) > 1 or each.count(1) > 1 for each in lists):

@@ -154,10 +154,10 @@ def test_exports_answer_texts_or_take_ids(model, tmp_path):
 def test_labels_keep_their_types_and_their_order(
     labels, classes, base, tmp_path, eagerly
 ):
-    given = np.concatenate([labels] * 4)
-    texts = TEXTS[: len(given)]
+    labels = np.concatenate([labels] * 4)
+    texts = TEXTS[: len(labels)]
     model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 0.5})
-    model.fit(texts, given, validation=(texts, given), verbose=False)
+    model.fit(texts, labels, validation=(texts, labels), verbose=False)
     model.save(tmp_path / "saved")
     loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
     task = json.loads((tmp_path / "saved/task.json").read_text())
@@ -166,14 +166,22 @@ def test_labels_keep_their_types_and_their_order(
         assert each.classes_.tolist() == classes
         assert list(map(type, each.classes_.tolist())) == list(map(type, classes))
         answers = each.predict(texts)
-        accuracy = (answers == given).mean()
+        accuracy = (answers == labels).mean()
         assert accuracy == pytest.approx(model.metrics_["eval_accuracy"])
         if len(classes) == 2:  # threshold is for the second of them, everywhere
             assert set(each.predict(texts, threshold=0.0)) == {classes[1]}
             assert set(each.predict(texts, threshold=1.0)) == {classes[0]}
 
 
-HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
+@pytest.mark.usefixtures("eagerly")
+def test_the_setting_classes_orders_several_labels(base):
+    names, data = [7, 5, 6], (TEXTS[:3], [(7, 5), [], [5]])
+    short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False}
+    model = albert_tf.TextClassifier(base, kind="multi_label", classes=names)
+    model.fit(*data, validation=data, **short)
+    assert model.classes_.tolist() == names
+    assert model.predict(TEXTS[:1], threshold=0.0).tolist() == [names]
+    assert model.evaluate(*data) == pytest.approx(model.metrics_, abs=1e-6)
 
 
 def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
@@ -248,8 +256,8 @@ def test_a_copy_of_a_temporary_run_is_refused(model, base):
 
 def test_class_weights_and_the_best_labels(base, eagerly):
     short = {**LEARNS, "epochs": 0.5, "verbose": False}
-    for given in ("balanced", {5: 2.5}):
-        weighted = albert_tf.TextClassifier(base, class_weights=given)
+    for weights_of_labels in ("balanced", {np.int64(5): 2.5}):
+        weighted = albert_tf.TextClassifier(base, class_weights=weights_of_labels)
         weighted.fit(TEXTS, STARS, **short)
         assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
     fit = albert_tf.TextClassifier(base).fit
@@ -341,8 +349,9 @@ def test_pretrained_models_answer(base, tmp_path):
     np.testing.assert_allclose(vectors[0], row["embedding"], atol=1e-6)
 
 
-# Settings, what `fit` is given, and the message. More of rows: test_rows.
+# Settings, the arguments of `fit`, and the message. test_rows has more about rows.
 DATA, SEVERAL = (TEXTS, STARS), {"kind": "multi_label"}
+HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
 REFUSED = [
     ({"epochs": "3"}, DATA, 'num_train_epochs="3": must be float | None'),
     ({"epochs": -1}, DATA, "--num_train_epochs=-1: must be above 0"),
@@ -368,9 +377,10 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "given", "message"), REFUSED)
-def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
-    assert message in refusal(albert_tf.TextClassifier(base, **settings).fit, *given)
+@pytest.mark.parametrize(("settings", "arguments", "message"), REFUSED)
+def test_what_cannot_be_fitted_is_refused(base, settings, arguments, message):
+    fit = albert_tf.TextClassifier(base, **settings).fit
+    assert message in refusal(fit, *arguments)
 
 
 @pytest.mark.parametrize(

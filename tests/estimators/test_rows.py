@@ -47,9 +47,9 @@ class Polars:
     ],
 )
 def test_every_form_has_the_same_rows(data):
-    found = rows.read(data, [COLUMNS], "train")
-    assert found == ROWS
-    assert type(found[0]["label"]) is int
+    table = rows.read(data, [COLUMNS], "train")
+    assert table == ROWS
+    assert type(table[0]["label"]) is int
 
 
 def test_one_column_takes_plain_values():
