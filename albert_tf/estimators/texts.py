@@ -185,7 +185,7 @@ def _are_json(labels: Sequence[Any]) -> bool:
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
     if any(each.count(0) > 1 or each.count(1) > 1 for each in lists):
-        raise InputError("train: labels are rows of 0 and 1; expected their names")
+        raise InputError("train: labels are rows of 0 and 1 or batches; expected names")
     are_texts = {isinstance(label, str) for each in lists for label in each}
     if len(are_texts) == 2:
         raise InputError("train: labels are texts and numbers; use one type")
