@@ -2,9 +2,9 @@
 
 In reading order:
 
-    rows        tables in any form (DataFrame, dicts, tf.data, arrays) to rows and files
-    notebooks   a table and curves of fit while it trains
-    base        from_pretrained, fit, predict, evaluate, save, export
+    rows        tables in any form (DataFrame, dicts, tf.data, arrays) to rows of JSON
+    notebooks   a table and curves that `fit` shows while it trains
+    base        from_pretrained, fit, evaluate, save, export
     texts       TextClassifier, TextRegressor, TokenClassifier
     questions   QuestionAnswerer, MultipleChoice
     pretraining Pretrainer

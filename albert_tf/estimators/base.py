@@ -1,11 +1,11 @@
-"""The base of all estimators: settings, `fit`, answers, `save` and `export`."""
+"""Base classes of the estimators: settings, `fit`, answers, `save` and `export`."""
 
-import abc
 import contextlib
 import difflib
 import functools
 import inspect
 import io
+import json
 import os
 import pickle
 import random
@@ -13,12 +13,10 @@ import shutil
 import signal
 import sys
 import tempfile
-import types
-import typing
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_origin, get_type_hints
 
 import keras
 import numpy as np
@@ -30,9 +28,8 @@ from albert_tf.data.stopping import Stopped
 from albert_tf.errors import InputError
 from albert_tf.estimators import notebooks, rows
 from albert_tf.serve import convert, predict
-from albert_tf.serve.predict import Ensemble, Predictor
 from albert_tf.serve.settings import ConversionSettings
-from albert_tf.tasks import base
+from albert_tf.tasks.base import FineTuningTask
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS, ModelSettings
@@ -42,20 +39,25 @@ from albert_tf.weights import checkpoints, metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-# Settings of all estimators that are fine-tuned.
+# Values of settings or flags, by name.
+Values = Mapping[str, Any]
+Metrics = dict[str, float]
+
+# The settings classes that all fine-tuned estimators share.
 COMMON_SETTINGS = (ModelSettings, DistributionSettings)
 # Short names of settings, with the names of their flags.
 ALIASES = {
     **{"batch_size": "train_batch_size", "epochs": "num_train_epochs"},
     **{"classes": "labels", "text": "text_columns", "label": "label_column"},
 }
-# Settings that only training uses.
-_TRAINING_ONLY = ("export_dir", "threshold_to_export", "num_runs", "wandb", "mlflow")
-# Settings that `task.json` stores under the names of their flags.
-_STORED = ("kind", "labels", "text_columns", "label_column", "token_column")
+ExportFormat = Literal["saved_model", "hf", "keras", "onnx", "litert"]
+# Settings that an evaluation does not use; None turns them off.
+_UNUSED = dict.fromkeys(("export_dir", "threshold_to_export", "wandb", "mlflow"))
+# For each of `FineTuned.defaults`, the flag that a user may set instead.
+_STEPS = ("num_train_steps", "num_warmup_steps", "eval_every_steps")
 
 
-class Model(BaseEstimator, abc.ABC):
+class Model(BaseEstimator):
     """A model and its settings; opened when it is first used.
 
     Args:
@@ -66,19 +68,19 @@ class Model(BaseEstimator, abc.ABC):
         InputError: there is no such setting.
     """
 
-    # The classes of the settings: for `fit` those of the script, and the second one of
-    # them has the settings of the training.
-    settings_classes: ClassVar[tuple[type, ...]] = ()
-    # Flags that are no settings: the methods set them.
+    # The settings classes. In estimators with `fit`, they are the script's classes: the
+    # first one has the settings of the task, the second one those of the training.
+    settings_classes: ClassVar[tuple[Any, ...]] = ()
+    # Flags that are not settings, because the methods set them.
     reserved: ClassVar[Sequence[str]] = ()
     # Defaults that differ from those of the script.
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    defaults: ClassVar[Values] = {}
 
     def __init__(self, model: str | Path | None = None, **settings: Any):
         self._check(settings, self.setting_names())
         self.model = model
         self._settings = settings
-        self._predictors: dict[Any, Predictor] = {}
+        self._predictors: dict[Any, Any] = {}
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
@@ -99,10 +101,8 @@ class Model(BaseEstimator, abc.ABC):
     @classmethod
     def default_settings(cls) -> dict[str, Any]:
         """Returns the settings that the class takes, with their defaults."""
-        fields = [
-            item for group in cls.settings_classes for item in flags.fields(group)
-        ]
-        values = {field.name: field.default for field in fields} | {**cls.defaults}
+        items = [item for group in cls.settings_classes for item in flags.fields(group)]
+        values = {item.name: item.default for item in items} | {**cls.defaults}
         values |= {k: values[flag] for k, flag in ALIASES.items() if flag in values}
         return {name: values[name] for name in sorted(values.keys() - {*cls.reserved})}
 
@@ -127,41 +127,36 @@ class Model(BaseEstimator, abc.ABC):
         self.__dict__.update(changed.__dict__)
         return self
 
-    def _check(self, given: Iterable[str], names: Sequence[str]) -> None:
-        """Raises InputError for a name from the user that is none of `names`."""
-        for name in set(given).difference(names):
-            expected = difflib.get_close_matches(name, names, 1) or names
-            raise InputError(
-                f"{type(self).__name__}: no setting {name!r}; expected "
-                f"{' or '.join(expected)}"
-            )
+    def _check(self, names: Iterable[str], valid: Sequence[str]) -> None:
+        """Raises InputError for a name that is not valid."""
+        kind = type(self).__name__
+        for name in set(names).difference(valid):
+            expected = " or ".join(difflib.get_close_matches(name, valid, 1) or valid)
+            raise InputError(f"{kind}: no setting {name!r}; expected {expected}")
 
-    def _load_predictor(
-        self, path: str | Path | Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
-        """Opens a model for raw text, and caches it by its path and options."""
-        key = repr((path, sorted(options.items())))
+    def _load_predictor(self, path: str | Path | tuple, options: Values) -> Any:
+        """Opens and caches a model for raw text; a tuple of paths is an ensemble."""
+        key = path, _build_settings(AnswerSettings, options)
         if key not in self._predictors:
+            is_ensemble = isinstance(path, tuple)
+            load: Any = predict.load_ensemble if is_ensemble else predict.load
+            model_files = _build_settings(ModelFileSettings, self._settings)
             with _preserve_global_state():
-                has_one_model = isinstance(path, str | Path)
-                load: Any = predict.load if has_one_model else predict.load_ensemble
-                self._predictors[key] = load(
-                    path,
-                    _build_settings(AnswerSettings, options),
-                    files=_build_settings(ModelFileSettings, self._settings),
-                )
+                self._predictors[key] = load(*key, files=model_files)
         return self._predictors[key]
 
-    def _read(self, data: Any, fields: Mapping[str, bool | None]) -> list[rows.Row]:
-        """Returns a text, or the rows of a table, in the form that `Predictor` takes.
+    def _read(self, data: Any, fields: Values, choices: Any = ()) -> list[rows.Row]:
+        """Returns a text or a table as the rows that `Predictor` takes.
 
         Args:
             data: the user's data.
-            fields: see `Predictor`.
+            fields: the fields of a row, see `Predictor`.
+            choices: lists of columns that may replace the names of the fields.
         """
         data = [data] if isinstance(data, str) else data
         lists = [name for name, is_list in fields.items() if is_list]
-        return rows.read(data, tuple(fields), "texts", lists)
+        table = rows.read(data, [*choices, tuple(fields)], "texts", lists)
+        return [dict(zip(fields, row.values(), strict=False)) for row in table]
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state to pickle, without opened models.
@@ -179,7 +174,7 @@ class Model(BaseEstimator, abc.ABC):
 
 @contextlib.contextmanager
 def _preserve_global_state() -> Iterator[None]:
-    """Begins with Keras's policy float32; restores it and random numbers at the end."""
+    """Sets Keras's policy to float32; restores policy and random states at the end."""
     old_policy = keras.config.dtype_policy()
     python_state, numpy_state = random.getstate(), np.random.get_state()
     keras.config.set_dtype_policy("float32")
@@ -191,22 +186,24 @@ def _preserve_global_state() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
+def _build_settings(settings_class: type, values: Values) -> Any:
     """Builds settings from a user's values; ignores values without a field.
 
     Raises:
         InputError: a value has another type than its field.
     """
     converted = {}
-    for name, hint in typing.get_type_hints(settings_class).items():
+    for name, hint in get_type_hints(settings_class).items():
         if name not in values:
             continue
-        value = rows.to_json_value(values[name])
-        # In the form of flags, a dict is a list of key=value, and one text is a list.
+        value = values[name]
+        # A flag takes a dict as a list of key=value, and a single text as a list.
         if isinstance(value, dict):
-            value = [f"{key}={item}" for key, item in value.items()]
-        elif isinstance(value, str) and typing.get_origin(hint) is tuple:
+            value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
+        elif rows.is_path(value) and get_origin(hint) is tuple:
             value = [value]
+        with errors.wrap_read(name, type_name(hint)):
+            value = rows.to_json_value(value)
         if value is not None and not matches_type(value, hint):
             raise InputError(f"{name}={errors.quote(value)}: must be {type_name(hint)}")
         converted[name] = tuple(value) if isinstance(value, list) else value
@@ -214,12 +211,11 @@ def _build_settings(settings_class: type, values: Mapping[str, Any]) -> Any:
 
 
 class _Warnings(io.TextIOBase):
-    """A log that prints only the warnings."""
+    """A log that prints only warnings, to stderr."""
 
     def write(self, text: str) -> int:
-        for line in text.splitlines():
-            if line.startswith("Warning"):
-                print(line, file=sys.stderr)
+        if text.startswith("Warning"):
+            print(text, file=sys.stderr)
         return len(text)
 
 
@@ -235,8 +231,6 @@ class Trained(Model):
     """
 
     folder_: Path
-    # The settings of the last call of `fit`.
-    _fitted: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Lists the settings in the signature of `fit`, for `help` and editors."""
@@ -260,31 +254,29 @@ class Trained(Model):
         """The lines of `metrics.jsonl`."""
         return list(curves.entries(self.folder_ / curves.NAME))
 
-    def _to_flags(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _to_flags(self, settings: Values) -> dict[str, Any]:
         """Returns the values of all settings under the names of their flags.
 
         Args:
             settings: settings that override those of the constructor and of `fit`.
 
         Raises:
-            InputError: there is no such setting, or a flag is given under two names.
+            InputError: there is no such setting, or a flag is values under two names.
         """
         self._check(settings, self.setting_names())
-        values = {**self._settings, **self._fitted, **settings}
+        values = {**self._settings, **getattr(self, "_fitted", {}), **settings}
         for name, flag in ALIASES.items():
             if name in values and flag in values:
                 raise InputError(f"{name} and {flag}: give one of them")
         return {ALIASES.get(name, name): value for name, value in values.items()}
 
-    @abc.abstractmethod
-    def _train(self, *arguments: Any) -> dict[str, float]:
-        """Runs the script with its settings and a log; returns the metrics."""
-
-    def _run(self, given: Mapping[str, Any], verbose: bool) -> dict[str, float]:
-        """Builds the script's settings, and trains.
+    def _run(self, script: Callable, values: Values, verbose: bool) -> Metrics:
+        """Builds the script's settings, and runs the script.
 
         Args:
-            given: values of flags, by name.
+            script: the function of the script. It takes an object of each settings
+                class, and a log, and returns metrics.
+            values: values of flags, by name.
             verbose: whether to log progress, not only warnings.
 
         Returns:
@@ -293,18 +285,18 @@ class Trained(Model):
         Raises:
             InputError: several workers should train, or see `_build_settings`.
         """
-        if given.get("distribution") == "multi_worker" or "TF_CONFIG" in os.environ:
+        if values.get("distribution") == "multi_worker" or "TF_CONFIG" in os.environ:
             raise InputError(
                 f"{type(self).__name__}: runs in one process; use the script "
                 f"where several workers train (TF_CONFIG, distribution=multi_worker)"
             )
-        settings = [_build_settings(group, given) for group in self.settings_classes]
+        settings = [_build_settings(group, values) for group in self.settings_classes]
         log: Any = sys.stderr if verbose else _Warnings()
         if verbose and notebooks.is_running():
-            log = notebooks.Progress(Path(given["output_dir"]))
+            log = notebooks.Progress(Path(values["output_dir"]))
         try:
             with _preserve_global_state():
-                metrics = self._train(*settings, log)
+                metrics = script(*settings, log)
         except Stopped as stop:
             # A notebook or a shell goes on after a KeyboardInterrupt.
             if stop.signal is signal.SIGINT:
@@ -312,8 +304,7 @@ class Trained(Model):
             raise
         if isinstance(log, notebooks.Progress):
             log.show()
-        metrics.pop("step", None)
-        return metrics
+        return {name: value for name, value in metrics.items() if name != "step"}
 
 
 class FineTuned(Trained):
@@ -324,8 +315,8 @@ class FineTuned(Trained):
     each epoch. All other defaults are those of the script.
     """
 
-    family: ClassVar[type[base.FineTuningTask]]
-    # Task types of the models that it opens; if empty, all types of the family.
+    family: ClassVar[type[FineTuningTask]]
+    # Task types of the models that the class opens; () for all types of the family.
     task_types: ClassVar[tuple[str, ...]] = ()
     # The columns of a table; the last one has the labels.
     columns: ClassVar[tuple[str, ...]]
@@ -333,17 +324,16 @@ class FineTuned(Trained):
     files: ClassVar[Mapping[str, str]] = FILES
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
+    # Converts a file's examples to tuples, or to texts if the model has one field.
+    _to_values: Callable[[Any], list[Any]]
     # The folders of the models of an ensemble; empty for one model.
     members_: tuple[str, ...] = ()
-    # Whether the folder of the run is temporary.
-    _temporary: bool = False
     reserved: ClassVar[Sequence[str]] = (
         *("output_dir", "init_checkpoint", "albert_hub_module_handle", "checkpoint"),
-        *("do_train", "do_eval", "do_predict", "ensemble", "ensemble_search"),
-        *("train_file", "dev_file", "test_file", "eval_file", "predict_file"),
-        *("task_name", "data_dir", "labels"),
+        *("ensemble", "ensemble_search", "task_name", "data_dir", "labels"),
+        *(*FLAGS.values(), *FILES.values(), "dev_file", "test_file"),
     )
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults: ClassVar[Values] = {
         **{"num_train_epochs": 3.0, "warmup_proportion": 0.1, "eval_every_epochs": 1.0}
     }
 
@@ -353,22 +343,21 @@ class FineTuned(Trained):
 
         Args:
             folder: folder of `save` or of a run. A list of folders or of patterns, such
-                as "runs/mrpc/run-*", is an ensemble: it answers with the mean of its
-                models, of which one is in memory at a time. `sklearn.base.clone` copies
-                only its first model.
+                as "runs/mrpc/run-*", is an ensemble. An ensemble answers with the mean
+                of its models; only one model is in memory at a time.
+                `sklearn.base.clone` copies only the first model.
             **settings: see the class.
 
         Raises:
             InputError: there is no such model, or the models of an ensemble do not fit
                 together.
         """
-        if isinstance(folder, str | Path):
-            members = [str(folder)]
-        else:
-            members = metadata.find_members(list(map(str, folder)), "load")
-        model = cls.from_pretrained(members[0], **settings)
-        model.folder_ = model.folder
-        model.members_ = tuple(members[1:] and members)
+        members: tuple[str, ...] = ()
+        if not isinstance(folder, str | Path):
+            members = tuple(metadata.find_members([*map(str, folder)], "load"))
+            folder = members[0]
+        model = cls.from_pretrained(folder, **settings)
+        model.folder_, model.members_ = model.folder, members
         return model
 
     def fit(
@@ -398,25 +387,23 @@ class FineTuned(Trained):
         Raises:
             InputError: data, settings and model do not fit together; see the script.
         """
-        self._fitted, self._temporary = {}, output_dir is None
-        if output_dir is None:
-            output_dir = tempfile.mkdtemp(prefix="albert_tf-")
-            weakref.finalize(self, shutil.rmtree, output_dir, ignore_errors=True)
-        folder = Path(output_dir)
+        self._fitted, self._temporary = dict[str, Any](), output_dir is None
+        folder = Path(output_dir or tempfile.mkdtemp(prefix="albert_tf-"))
+        if self._temporary:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         with files.lock_folder(folder):
             splits = {"train": (train, labels)}
             if validation is not None:
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
-            given = self._build_flags(settings, splits, folder)
-            self.metrics_ = self._run(given, verbose)
+            values = self._build_flags(settings, splits, folder)
+            script = functools.partial(ensembles.run, self.family)
+            self.metrics_ = self._run(script, values, verbose)
         self.folder_, self.members_, self._fitted = folder, (), settings
         self._predictors.clear()
         return self
 
-    def evaluate(
-        self, data: Any, labels: Any = None, **settings: Any
-    ) -> dict[str, float]:
+    def evaluate(self, data: Any, labels: Any = None, **settings: Any) -> Metrics:
         """Returns the metrics of a table with labels.
 
         Args:
@@ -427,11 +414,10 @@ class FineTuned(Trained):
         Raises:
             InputError: the model is not fine-tuned, or the data does not fit it.
         """
-        splits = {"dev": (data, labels)}
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            given = self._build_flags(settings, splits, Path(folder))
-            given["ensemble"] = self.members_ or None
-            return self._run(given, verbose=False)
+            values = self._build_flags(settings, {"dev": (data, labels)}, folder)
+            script = functools.partial(ensembles.run, self.family)
+            return self._run(script, values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
         """Answers raw texts as `predict.py` does, a dict for each row.
@@ -447,7 +433,7 @@ class FineTuned(Trained):
         data = self._read_file(data) if rows.is_file(data) else data
         return list(predictor(self._read(data, predictor.fields)))
 
-    def predictor(self, **options: Any) -> Predictor | Ensemble:
+    def predictor(self, **options: Any) -> predict.Predictor | predict.Ensemble:
         """Opens the model for raw texts; for the options see `AnswerSettings`."""
         self._check(options, [field.name for field in flags.fields(AnswerSettings)])
         return self._load_predictor(self.members_ or self.folder, options)
@@ -464,10 +450,10 @@ class FineTuned(Trained):
             InputError: the folder cannot be written, or holds a run or other weights.
         """
         folder = Path(folder)
-        # Runs have `task.json`, too.
+        # A run has `task.json`, too.
         is_run = (folder / run_file.NAME).exists()
-        is_saved = (folder / metadata.TASK).exists() and not is_run
-        if any(folder.glob("*.index")) and not is_saved:
+        is_earlier_save = (folder / metadata.TASK).exists() and not is_run
+        if any(folder.glob("*.index")) and not is_earlier_save:
             raise InputError(
                 f"{folder}: has a run or other weights; use another folder"
             )
@@ -476,11 +462,7 @@ class FineTuned(Trained):
         metadata.write(folder, predictor.pipeline.tokenizer, predictor.task)
         weights.save(predictor.model, folder, "tf1")
 
-    def export(
-        self,
-        path: str | Path,
-        format: Literal["saved_model", "hf", "keras", "onnx", "litert"] = "saved_model",
-    ) -> Path:
+    def export(self, path: str | Path, format: ExportFormat = "saved_model") -> Path:
         """Writes the model for other programs, as `convert_checkpoint.py` does.
 
         Args:
@@ -503,13 +485,13 @@ class FineTuned(Trained):
             return path
         if format == "keras" and path.suffix != ".keras":
             path = path / "albert_model.keras"
-            path.parent.mkdir(parents=True, exist_ok=True)
-        given = {"input": self.folder, "output": path, "output_format": format}
+        values = {"input": self.folder, "output": path, "output_format": format}
         with _preserve_global_state():
-            convert.convert(_build_settings(ConversionSettings, given))
+            convert.convert(_build_settings(ConversionSettings, values))
         return path
 
     def _check_no_ensemble(self) -> None:
+        """Raises InputError for an ensemble."""
         if self.members_:
             folders = ", ".join(self.members_)
             raise InputError(f"{folders}: an ensemble has no weights of its own")
@@ -525,107 +507,88 @@ class FineTuned(Trained):
         kind = ModelFolder(folder).task.get("kind")
         task_types = self.task_types or self.family.task_types
         if kind not in task_types:
-            what = f"fine-tuned for {kind}" if kind else "not fine-tuned"
+            state = f"fine-tuned for {kind}" if kind else "not fine-tuned"
             raise InputError(
-                f"{folder}: {what}; {type(self).__name__} expects a model for "
+                f"{folder}: {state}; {type(self).__name__} expects a model for "
                 f"{' or '.join(task_types)}, or fit() first"
             )
         return Path(folder)
 
     @property
-    def _stored_flags(self) -> dict[str, Any]:
-        """The values of flags that the model's `task.json` stores."""
+    def _saved_settings(self) -> Any:
+        """The settings of the task in the model's `task.json`."""
         task = ModelFolder(self.folder).task
-        return {key: task[key] for key in _STORED if task.get(key)}
+        return self.settings_classes[0].from_stored(task, self.folder)
 
-    def _train(self, *arguments: Any) -> dict[str, float]:
-        return ensembles.run(self.family, *arguments)
-
-    def _build_flags(
-        self, settings: Mapping[str, Any], splits: Mapping[str, Any], folder: Path
-    ) -> dict[str, Any]:
+    def _build_flags(self, settings: Values, splits: Values, folder: Any) -> Values:
         """Returns the values of the flags of a run, by name.
 
         Args:
             settings: settings that override those of the constructor and of `fit`.
             splits: data and labels under "train", "dev" and "test".
-            folder: the run's folder; data that is no file is written there.
+            folder: the run's folder, which also gets the files of data from memory.
         """
-        given = self._to_flags(settings)
+        values = self._to_flags(settings)
         if "train" in splits:
             start = self.model
-            for field in flags.fields(self.settings_classes[1]):
-                # The user's value of a flag prevents a default that excludes the flag.
-                others = field.metadata.get("excludes", ())
-                is_free = all(given.get(other) is None for other in others)
-                if field.name in self.defaults and is_free:
-                    given.setdefault(field.name, self.defaults[field.name])
+            for steps, name in zip(_STEPS, self.defaults, strict=True):
+                if values.get(steps) is None:
+                    values.setdefault(name, self.defaults[name])
         else:
             start = self.folder
-            given = self._stored_flags | given
-            for name in _TRAINING_ONLY:
-                given.pop(name, None)
+            saved = flags.values(self._saved_settings)
+            values = {key: value for key, value in saved.items() if value} | values
+            values |= {**_UNUSED, "num_runs": 1, "ensemble": self.members_ or None}
         if "dev" not in splits:
-            given.pop("eval_every_epochs", None)
+            values.pop("eval_every_epochs", None)
+        values |= {flag: split in splits for split, flag in FLAGS.items()}
+        values |= {"init_checkpoint": start, "output_dir": folder}
         for split, (data, labels) in splits.items():
-            given |= self._prepare_split(split, data, labels, given, folder)
-        if given.get("labels"):
-            given["labels"] = [rows.label_to_text(label) for label in given["labels"]]
-        given |= {flag: split in splits for split, flag in FLAGS.items()}
-        given["init_checkpoint"] = None if start is None else str(start)
-        return {**given, "output_dir": str(folder)}
+            values |= self._prepare_split(split, data, labels, values)
+        if values.get("labels"):
+            values["labels"] = [*map(rows.label_to_text, values["labels"])]
+        return values
 
-    def _prepare_split(
-        self, split: str, data: Any, labels: Any, values: Mapping, folder: Path
-    ) -> dict[str, Any]:
-        """Returns the flags of a split; writes data that is no file to a file.
+    def _prepare_split(self, split: str, data: Any, labels: Any, values: Any) -> Values:
+        """Returns the flags of a split; writes data from memory to a file.
 
         Args:
             split: "train", "dev" or "test".
             data: the user's data.
             labels: the user's labels, or None.
-            values: the values of flags that the user has given, or that are stored.
-            folder: the folder for the file.
+            values: the values of the other flags.
         """
         if labels is not None or not rows.is_path(data):
             columns, lists = self._columns(values)
-            table = rows.read(data, columns, split, lists, labels=labels)
-            data = self._write_rows(table, split, folder)
-        return {self.files[split]: str(data)}
+            table = rows.read(data, [columns], split, lists, labels)
+            data = self._write_rows(table, values["output_dir"], split)
+        return {self.files[split]: data}
 
-    def _columns(self, values: Mapping) -> tuple[Sequence[str], Sequence[str]]:
+    def _columns(self, values: Values) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the columns of a table, and the columns whose values are lists."""
         return self.columns, self.lists
 
-    def _write_rows(self, table: list[rows.Row], split: str, folder: Path) -> str:
+    def _write_rows(self, table: list[rows.Row], folder: Any, split: str) -> Path:
         """Writes rows to the run's folder, in the task's format; returns the path.
 
         Raises:
             InputError: the file cannot be written, or the folder's run has other rows.
         """
-        path = folder / f"{split}_rows.jsonl"
-        content = self._format_rows(table, split).encode("utf-8", "surrogatepass")
-        has_begun = split == "train" and path.is_file() and checkpoints.steps(folder)
+        path = Path(folder, f"{split}_rows.jsonl")
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table)
+        content = "".join(lines).encode("utf-8", "surrogatepass")
+        has_begun = (
+            split == "train" and path.is_file() and checkpoints.steps(path.parent)
+        )
         if has_begun and path.read_bytes() != content:
-            raise InputError(
-                f"{path}: the run has other rows than those given now; use the "
-                f"same, or another output_dir"
-            )
+            raise InputError(f"{path}: the run has other rows; use another output_dir")
         files.write(path, content)
-        return str(path)
-
-    def _format_rows(self, table: list[rows.Row], split: str) -> str:
-        """Returns rows as the text of a file of the task."""
-        return rows.to_json_lines(table, split)
+        return path
 
     def _read_file(self, path: str | Path) -> list[Any]:
         """Reads a file as the script does; returns the values of the model's fields."""
-        given = self._build_flags({}, {"test": (path, None)}, self.folder)
-        task, run, *_ = (_build_settings(c, given) for c in self.settings_classes)
-        stored = type(task).from_stored(ModelFolder(self.folder).task, self.folder)
-        _, splits = self.family.read_examples(task, stored, run, lambda line: None)
+        values = self._build_flags({}, {"test": (path, None)}, self.folder)
+        task, run, *_ = (_build_settings(c, values) for c in self.settings_classes)
+        saved = self._saved_settings
+        _, splits = self.family.read_examples(task, saved, run, lambda line: None)
         return self._to_values(splits["test"][0].examples)
-
-    @abc.abstractmethod
-    def _to_values(self, examples: Any) -> list[Any]:
-        """Returns a tuple for each example, or a text if the model has one field."""

@@ -7,6 +7,8 @@ import time
 from html import escape
 from pathlib import Path
 
+import pandas
+
 from albert_tf import errors
 from albert_tf.train import curves
 
@@ -17,9 +19,9 @@ _DRAW_INTERVAL = 10.0
 
 def is_running() -> bool:
     """Whether the process is the kernel of a notebook."""
-    # Only a process that has imported it can be a kernel.
+    # The kernel of a notebook has imported IPython.
     ipython = sys.modules.get("IPython")
-    return hasattr(ipython and ipython.get_ipython(), "kernel")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class Progress(io.TextIOBase):
@@ -52,18 +54,17 @@ class Progress(io.TextIOBase):
         """Shows the metrics of the run; logs a failure and goes on."""
         with errors.log_failure("table of progress"):
             # The newest file belongs to the current run.
-            files = list(self._folder.glob("**/metrics.jsonl"))
-            if not files:
+            files = self._folder.glob("**/metrics.jsonl")
+            path = max(files, key=lambda file: file.stat().st_mtime, default=None)
+            if path is None:
                 return  # the run writes it soon
-            path = max(files, key=lambda file: file.stat().st_mtime)
             picture = io.BytesIO()
             curves.draw(path, picture)
             table = progress_table(curves.read(path))
             source = base64.b64encode(picture.getvalue()).decode()
             image = f'<img alt="curves" src="data:image/png;base64,{source}">'
-            self._handle.update(
-                self._html(f"{table}<p>{escape(self._line)}</p>{image}")
-            )
+            html = f"{table}<p>{escape(self._line)}</p>{image}"
+            self._handle.update(self._html(html))
             self._last_draw_time = time.monotonic()
 
 
@@ -75,12 +76,9 @@ def progress_table(metrics: curves.Curves) -> str:
     Args:
         metrics: the result of `curves.read`.
     """
-    import pandas
-
     # "eval_loss" is the same as "loss".
-    table = pandas.DataFrame(metrics.get("eval", {})).drop(
-        columns="eval_loss", errors="ignore"
-    )
+    evaluations = pandas.DataFrame(metrics.get("eval", {}))
+    table = evaluations.drop(columns="eval_loss", errors="ignore")
     loss = pandas.Series(metrics["train"]["loss"], dtype=float)
     if len(table):
         loss = loss.reindex(table.index, method="ffill")

@@ -38,11 +38,10 @@ class Pretrained(Model):
             InputError: the model has no head for the task, or see `Predictor`.
         """
         predictor = self.predictor()
-        fields = predictor.fields
         if not rows.is_file(data):
-            return list(predictor(self._read(data, fields)))
+            return list(predictor(self._read(data, predictor.fields)))
         config = PredictSettings(model=str(self.model), input_file=str(data))
-        located = text_rows.read(config, arguments=(), fields=fields, log=sys.stderr)
+        located = text_rows.read(config, (), predictor.fields, log=sys.stderr)
         return list(predictor.answer_located(located))
 
     def predictor(self) -> Predictor:

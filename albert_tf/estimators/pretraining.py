@@ -1,12 +1,12 @@
 """Pretraining from Python."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.errors import InputError
-from albert_tf.estimators.base import Trained
+from albert_tf.estimators.base import Metrics, Trained, Values
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import pretrain
@@ -49,7 +49,7 @@ class Pretrainer(Trained):
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
-        """Continues from weights.
+        """Opens weights to continue their pretraining.
 
         Args:
             model: a released name, or a folder with `albert_config.json`, such as the
@@ -85,14 +85,14 @@ class Pretrainer(Trained):
         Raises:
             InputError: records, settings and model do not fit together; see the script.
         """
-        given: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
+        values: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
         if validation is not None:
-            given |= {"do_eval": True, "eval_input_file": validation}
-        self.metrics_ = self._pretrain(settings, given, verbose)
+            values |= {"do_eval": True, "eval_input_file": validation}
+        self.metrics_ = self._pretrain(settings, values, verbose)
         self.folder_ = Path(output_dir)
         return self
 
-    def evaluate(self, records: Paths, **settings: Any) -> dict[str, float]:
+    def evaluate(self, records: Paths, **settings: Any) -> Metrics:
         """Returns the metrics of the run's best checkpoint on other records.
 
         Args:
@@ -106,20 +106,13 @@ class Pretrainer(Trained):
         if start is None:
             raise InputError(f"{type(self).__name__}: not trained; call fit() first")
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            given = {"do_train": False, "do_eval": True, "output_dir": folder}
-            given |= {"input_file": records, "init_checkpoint": start}
-            return self._pretrain(settings, given, verbose=False)
+            values = {"do_train": False, "do_eval": True, "output_dir": folder}
+            values |= {"input_file": records, "init_checkpoint": start}
+            return self._pretrain(settings, values, verbose=False)
 
-    def _pretrain(
-        self, settings: Mapping[str, Any], given: Mapping[str, Any], verbose: bool
-    ) -> dict[str, float]:
-        """Runs the script with the user's settings; the flags `given` override them."""
+    def _pretrain(self, settings: Values, values: Values, verbose: bool) -> Metrics:
+        """Runs the script with the user's settings, and with values of other flags."""
         if self.model is None:
-            raise InputError(
-                f"{type(self).__name__}: no model; pass the name of a size"
-            )
-        values = self._to_flags(settings)
-        return self._run({"albert_config_file": self.model, **values, **given}, verbose)
-
-    def _train(self, *arguments):
-        return pretrain.run(*arguments)
+            raise InputError("Pretrainer: no model; pass the name of a size")
+        flags = self._to_flags(settings) | {**values, "albert_config_file": self.model}
+        return self._run(pretrain.run, flags, verbose)

@@ -47,12 +47,11 @@ class QuestionAnswerer(FineTuned):
             for question in paragraph.questions
         ]
 
-    def _format_rows(self, table, split):
-        questions = []
+    def _write_rows(self, table, folder, split):
         for number, row in enumerate(table, 1):
             answers = reading.parse_answers(row["answers"], f"{split}, row {number}")
-            questions.append({**row, "id": number, "is_impossible": not answers})
-        return super()._format_rows(questions, split)
+            row |= {"id": number, "is_impossible": not answers}
+        return super()._write_rows(table, folder, split)
 
 
 class MultipleChoice(FineTuned):

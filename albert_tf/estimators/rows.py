@@ -1,19 +1,14 @@
-"""Converts tables of any form to rows, and rows to the text of JSON lines."""
+"""Converts tables of any form to rows of JSON values."""
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import keras
-import numpy as np
+import pandas
 
 from albert_tf import errors
 from albert_tf.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas
 
 Row = dict[str, Any]
 
@@ -35,139 +30,95 @@ def is_file(data: Any) -> bool:
 
 def read(
     data: Any,
-    columns: Sequence[str],
+    choices: Sequence[Sequence[str]],
     name: str,
     lists: Sequence[str] = (),
-    alternatives: Sequence[Sequence[str]] = (),
     labels: Any = None,
 ) -> list[Row]:
     """Returns the rows of a table, with JSON's types.
 
     Args:
         data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
-            `tf.data.Dataset`; or rows: dicts, sequences with a value for each column,
-            or single values for one column.
-        columns: the columns to read; others are ignored. Columns that are numbered
-            from 0 are taken in their order.
+            `tf.data.Dataset` of rows, not of batches; or rows: dicts, sequences with a
+            value for each column, or single values for one column.
+        choices: lists of columns. The first list whose columns the table has is read;
+            other columns are ignored. If the table's columns are numbered from 0, a
+            list with the same number of columns names them.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
-        alternatives: other lists of columns; if the table lacks `columns`, the first
-            list whose columns it has is read.
-        labels: the values of the last column, if the data lacks it; a table with
-            several columns gives a list for each row.
+        labels: the values of the last column, if the data lacks this column.
 
     Raises:
-        InputError: the data is in no such form, or a row lacks a value.
+        InputError: the data has another form, or a row lacks a value.
     """
     if is_path(data) or not isinstance(data, Iterable):
         raise InputError(
             f"{name}: {errors.quote(data)}; expected a table: a DataFrame, a list of "
             f"rows, or a tf.data.Dataset; or the path of a file"
         )
-    choices = [columns, *alternatives]
+    label = choices[0][-1]
     if labels is not None:
-        choices = [names[:-1] for names in choices]
+        choices = [columns[:-1] for columns in choices]
+    has_lists = len(choices[0]) == 1 and choices[0][0] in lists
     with errors.wrap_read(name, "a table"):
-        table = _to_frame(data, choices[0], lists)
+        table = _to_frame(data, has_lists)
     if not len(table):
         raise InputError(f"{name}: no row; expected one or more")
     table = _select(table, choices, name)
     if labels is not None:
         with errors.wrap_read(name, "a label for each row"):
-            table[columns[-1]] = _to_series(labels, table.index)
-    rows = []
-    for number, cells in enumerate(
-        table.where(table.notna(), None).to_dict("records"), 1
-    ):
-        with errors.wrap_read(f"{name}, row {number}", "texts in UTF-8"):
+            is_table = len(getattr(labels, "shape", ())) == 2
+            column = _to_frame(labels if is_table else {label: labels})
+            table[label] = column.set_axis(table.index)
+    table, rows = table.where(table.notna(), None), []
+    for number, cells in enumerate(table.to_dict("records"), 1):
+        location = f"{name}, row {number}"
+        with errors.wrap_read(location, "texts, numbers or lists"):
             row = to_json_value(cells)
         for column, value in row.items():
             if value is None and column not in lists:
-                raise InputError(
-                    f"{name}, row {number}: {column!r} is missing (None or NaN)"
-                )
+                raise InputError(f"{location}: {column!r} is missing (None or NaN)")
         rows.append(row)
     return rows
 
 
-def to_json_lines(rows: Iterable[Row], name: str) -> str:
-    """Returns rows as the text of a file of JSON lines.
+def _to_frame(data: Any, has_lists: bool = False) -> pandas.DataFrame:
+    """Returns a table as a DataFrame of objects.
 
     Args:
-        rows: the result of `read`.
-        name: the name of the data, for messages.
-
-    Raises:
-        InputError: a value is no text, number or list.
+        data: see `read`.
+        has_lists: whether the table has only one column, and its values are lists.
     """
-    lines = []
-    for number, row in enumerate(rows, 1):
-        with errors.wrap_read(f"{name}, row {number}", "texts, numbers or lists"):
-            lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-    return "".join(lines)
-
-
-def _to_frame(
-    data: Any, columns: Sequence[str] = (), lists: Sequence[str] = ()
-) -> "pandas.DataFrame":
-    """Returns a table as a DataFrame of objects, all columns of it."""
-    import pandas  # takes a second
-
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
-    elif hasattr(data, "element_spec"):  # tf.data
-        data = _iter_dataset(data, columns, lists)
+    elif hasattr(data, "as_numpy_iterator"):  # tf.data
+        data = data.as_numpy_iterator()
     if isinstance(data, Mapping):
-        # A dict with a text or a single value is one row; other dicts have columns.
-        values = data.values()
-        is_row = any(isinstance(v, str) or not isinstance(v, Iterable) for v in values)
+        # A dict with a text is one row; other dicts have columns.
+        is_row = any(isinstance(value, str) for value in data.values())
         data = [data] if is_row else {key: [*cells] for key, cells in data.items()}
     elif not isinstance(data, pandas.DataFrame):
         data = [*data]
-        # If the only column has lists, a list is its value and not a sequence of cells.
-        if len(columns) == 1 and columns[0] in lists:
+        # A list is then the only cell of its row, not a sequence of cells.
+        if has_lists:
             data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
 
 
-def _to_series(labels: Any, index: Any) -> "pandas.Series":
-    """Returns labels as a column; a table with several columns as a column of lists."""
-    import pandas
-
-    if len(getattr(labels, "shape", ())) == 2:
-        labels = _to_frame(labels).squeeze("columns").to_numpy().tolist()
-    return pandas.Series([*labels], index, dtype=object)
-
-
-def _iter_dataset(
-    data: Any, columns: Sequence[str], lists: Sequence[str]
-) -> Iterable[Any]:
-    """Yields the rows of a `tf.data.Dataset`, batched or not."""
-    specs = data.element_spec
-    if isinstance(specs, Mapping):
-        specs = {name: specs[name] for name in columns if name in specs}
-    # Without a batch axis, a value has rank 0, or rank 1 if it is a list.
-    ranks = (spec.shape.rank for spec in keras.tree.flatten(specs))
-    is_batched = max(ranks, default=0) > bool(lists)
-    return (data.unbatch() if is_batched else data).as_numpy_iterator()
-
-
 def _select(
-    table: "pandas.DataFrame", choices: Sequence[Sequence[str]], name: str
-) -> "pandas.DataFrame":
-    """Returns the columns of the first of `choices` that a table has."""
+    table: pandas.DataFrame, choices: Sequence[Sequence[str]], name: str
+) -> pandas.DataFrame:
+    """Returns the columns of the first list of `choices` that fits a table."""
     names = [str(column) for column in table.columns]
-    chosen = next((each for each in choices if {*each} <= {*names}), None)
-    # Columns that are numbered from 0 have no names, so their order decides.
-    if chosen is None and names == [str(n) for n in range(len(names))]:
-        chosen = next((each for each in choices if len(each) == len(names)), None)
-        names = [*(chosen or names)]
-    if chosen is None:
-        raise InputError(
-            f"{name}: has the columns {', '.join(names)}; expected "
-            f"{', '.join(choices[0])}"
-        )
-    return table.set_axis(names, axis=1)[[*chosen]]
+    is_numbered = names == [str(n) for n in range(len(names))]
+    for columns in choices:
+        if {*columns} <= {*names}:
+            return table.set_axis(names, axis=1)[[*columns]]
+        if is_numbered and len(columns) == len(names):
+            return table.set_axis([*columns], axis=1)
+    raise InputError(
+        f"{name}: has the columns {', '.join(names)}; expected {', '.join(choices[0])}"
+    )
 
 
 def label_to_text(label: Any) -> str:
@@ -176,19 +127,19 @@ def label_to_text(label: Any) -> str:
 
 
 def to_json_value(value: Any) -> Any:
-    """Converts a value to JSON's types; NaN becomes None.
+    """Converts a value to JSON's types; arrays and sets become lists.
 
     Raises:
+        TypeError: a value has no such type.
         UnicodeDecodeError: bytes are not UTF-8.
     """
+    return json.loads(json.dumps(value, default=_to_builtin))
+
+
+def _to_builtin(value: Any) -> Any:
+    """Converts a value for which JSON has no type."""
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, (np.ndarray, np.generic)):
-        return to_json_value(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): to_json_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json_value(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    if hasattr(value, "tolist"):  # NumPy
+        return value.tolist()
+    return os.fspath(value) if is_path(value) else list(value)

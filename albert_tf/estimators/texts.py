@@ -5,17 +5,17 @@ Data for texts and pairs is a table with texts and labels: the path of a .csv, .
 it is a list of texts or of pairs of texts, and a list of labels.
 """
 
-import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from albert_tf.errors import InputError
 from albert_tf.estimators import rows
-from albert_tf.estimators.base import COMMON_SETTINGS, FineTuned
+from albert_tf.estimators.base import COMMON_SETTINGS, FineTuned, Values
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.settings.classification import (
     ClassificationSettings,
@@ -24,7 +24,6 @@ from albert_tf.tasks.settings.classification import (
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging.task import Tagging
-from albert_tf.weights.folder import ModelFolder
 
 _PAIR = ("text_a", "text_b")
 
@@ -36,48 +35,32 @@ class _Texts(FineTuned):
     settings_classes = (ClassificationSettings, ClassifierRunSettings, *COMMON_SETTINGS)
     files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 
-    def _prepare_split(self, split, data, labels, values, folder):
-        kind = values.get("kind", self.task_types[0])
+    def _prepare_split(self, split, data, labels, values):
+        kind = values.get("kind") or self.task_types[0]
         if kind not in self.task_types:
-            raise InputError(
-                f"{type(self).__name__}: kind={kind!r}; expected "
-                f"{' or '.join(self.task_types)}"
-            )
+            kinds = " or ".join(self.task_types)
+            raise InputError(f"{type(self).__name__}: kind={kind!r}; expected {kinds}")
         text, label = _text_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
-        is_multi_label = kind == "multi_label"
         if labels is not None or not rows.is_path(data):
-            alternatives = [(*_PAIR, label)] if text == ("text",) else []
-            lists = (label,) if is_multi_label else ()
-            table = rows.read(data, (*text, label), split, lists, alternatives, labels)
-            # The text columns that were found; the last column is the label.
-            text = tuple(table[0])[:-1]
-            label_lists = [v if isinstance(v := r[label], list) else [v] for r in table]
-            if is_multi_label:
-                # The columns of a DataFrame of labels are the classes.
-                classes = [*getattr(labels, "columns", values.get("labels") or ())]
-                if _is_multi_hot(label_lists):
-                    label_lists = _decode_multi_hot(label_lists, classes, split)
-                    flags["labels"] = classes
-                for row, names in zip(table, label_lists, strict=True):
-                    row[label] = names
+            # Without the setting `text`, a table may have pairs of texts.
+            pair = [(*_PAIR, label)] if text == ("text",) else []
+            lists = (label,) if kind == "multi_label" else ()
+            table = rows.read(data, [(*text, label), *pair], split, lists, labels)
+            text = tuple(table[0])[:-1]  # the columns that the table has
             if split == "train" and kind != "regression":
-                flags["labels_are_json"] = _are_json(label_lists, split)
-            data = self._write_rows(table, split, folder)
-        return {**flags, self.files[split]: str(data), "text_columns": text}
+                flags["labels_are_json"] = _are_json([row[label] for row in table])
+            data = self._write_rows(table, values["output_dir"], split)
+        return {**flags, self.files[split]: data, "text_columns": text}
 
     def _to_values(self, examples):
-        return [
-            e.text_a if e.text_b is None else (e.text_a, e.text_b) for e in examples
-        ]
+        return [a if b is None else (a, b) for _, a, b, _ in examples]
 
-    def _read(self, data, fields):
-        # Columns as in the training, or with the names of the model's fields.
-        text = _text_columns(self._stored_flags | self._to_flags({}))
-        columns = [each for each in (text, tuple(fields)) if len(each) <= len(fields)]
-        data = [data] if isinstance(data, str) else data
-        table = rows.read(data, columns[0], "texts", alternatives=columns[1:])
-        return [dict(zip(fields, row.values(), strict=False)) for row in table]
+    def _read(self, data, fields, choices=()):
+        # A table may have the columns of the training.
+        text = _text_columns(vars(self._saved_settings) | self._to_flags({}))
+        choices = [text] if len(text) <= len(fields) else []
+        return super()._read(data, fields, choices)
 
 
 class TextClassifier(ClassifierMixin, _Texts):
@@ -95,7 +78,7 @@ class TextClassifier(ClassifierMixin, _Texts):
     Attributes:
         classes_: the labels, with their types in the data of `fit`, in the order of
             `predict_proba`. They have the order of the setting `classes`, or else are
-            sorted. `threshold` is for `classes_[1]`.
+            sorted. `threshold` applies to `classes_[1]`.
     """
 
     task_types = ("classification", "multi_label")
@@ -103,9 +86,8 @@ class TextClassifier(ClassifierMixin, _Texts):
     @property
     def classes_(self) -> np.ndarray:
         """The labels in the order of the outputs."""
-        values: list[Any] = self._labels
-        if ModelFolder(self.folder).task.get("labels_are_json"):
-            values = [json.loads(label) for label in values]
+        decode = json.loads if self._saved_settings.labels_are_json else str
+        values = [decode(label) for label in self._saved_settings.labels]
         # Otherwise NumPy would convert labels of several types to one type.
         return np.array(values, None if len(set(map(type, values))) == 1 else object)
 
@@ -125,26 +107,19 @@ class TextClassifier(ClassifierMixin, _Texts):
             InputError: the model is not fine-tuned, or a row is no text.
         """
         answers = self(texts, **options)
-        classes = dict(zip(self._labels, self.classes_.tolist(), strict=True))
+        labels = self._saved_settings.labels
+        classes = dict(zip(labels, self.classes_.tolist(), strict=True))
         if "label" in answers[0]:
-            labels = [classes[answer["label"]] for answer in answers]
-            return np.array(labels, self.classes_.dtype)
-        # np.array would make an array of rank 2 from lists of equal length.
-        array = np.empty(len(answers), object)
-        array[:] = [[classes[label] for label in a["labels"]] for a in answers]
-        return array
+            return np.array([classes[a["label"]] for a in answers], self.classes_.dtype)
+        # NumPy would make an array of rank 2 from lists of equal length.
+        lists = [[classes[label] for label in answer["labels"]] for answer in answers]
+        return pandas.Series(lists, dtype=object).to_numpy()
 
     def predict_proba(self, texts: Any, **options: Any) -> np.ndarray:
         """Returns the probability of each class, float [n, K]; see `predict`."""
-        dicts = (answer["probabilities"] for answer in self(texts, **options))
-        # With `top_k`, an answer has only some labels.
-        table = [[row.get(label, np.nan) for label in self._labels] for row in dicts]
-        return np.array(table)
-
-    @property
-    def _labels(self) -> list[str]:
-        """The labels of the model, as texts."""
-        return list(ModelFolder(self.folder).task["labels"])
+        dicts = [answer["probabilities"] for answer in self(texts, **options)]
+        # With `top_k`, an answer has only some labels; the others are NaN.
+        return pandas.DataFrame(dicts, columns=self._saved_settings.labels).to_numpy()
 
 
 class TextRegressor(RegressorMixin, _Texts):
@@ -161,9 +136,8 @@ class TokenClassifier(FineTuned):
     """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
-    lists in the columns `tokens` and `tags`. `token_column` and `label_column` are
-    other names of columns, or numbers of a CoNLL file's columns. Tags of entities are
-    IOB2.
+    lists in the columns `tokens` and `tags`. `token_column` and `label_column` select
+    other columns by name, or by number in a CoNLL file. Tags of entities are IOB2.
     """
 
     family = Tagging
@@ -188,48 +162,31 @@ class TokenClassifier(FineTuned):
         return [answer["spans"] for answer in self(texts, **options)]
 
     def _columns(self, values):
-        names = (values.get("token_column"), values.get("label_column"))
-        # A setting replaces the class's own name of a column.
-        columns = [name or own for name, own in zip(names, self.columns, strict=True)]
+        tokens, tags = values.get("token_column"), values.get("label_column")
+        columns = (tokens or "tokens", tags or "tags")
         return columns, columns
 
     def _to_values(self, examples):
         return [" ".join(sentence.words) for sentence in examples]
 
 
-def _text_columns(values: Mapping[str, Any]) -> tuple[str, ...]:
+def _text_columns(values: Values) -> tuple[str, ...]:
     """Returns the columns of the text or pair, from the values of flags."""
     names = values.get("text_columns", "text")
-    return tuple(map(str, [names] if isinstance(names, (str, int)) else names))
+    names = [names] if isinstance(names, (str, int)) else names
+    return tuple(map(str, names))
 
 
-def _are_json(label_lists: Sequence[Sequence[Any]], split: str) -> bool:
-    """Whether labels are numbers or truth values, not texts."""
-    are_texts = {isinstance(label, str) for labels in label_lists for label in labels}
-    if len(are_texts) == 2:
-        raise InputError(f"{split}: labels are texts and numbers; use one type")
-    return are_texts == {False}
-
-
-def _is_multi_hot(label_lists: Sequence[Sequence[Any]]) -> bool:
-    """Whether each row has a 0 or 1 for each label, not a list of labels."""
-    same_length = len(set(map(len, label_lists))) == 1 and len(label_lists[0]) > 1
-    return same_length and all(
-        label in (0, 1) for labels in label_lists for label in labels
-    )
-
-
-def _decode_multi_hot(
-    label_lists: Sequence[Sequence[Any]], names: Sequence[Any], split: str
-) -> list[list[Any]]:
-    """Returns lists of labels for rows of 0 and 1.
+def _are_json(labels: Sequence[Any]) -> bool:
+    """Whether labels, or the items of lists of labels, are not texts.
 
     Raises:
-        InputError: the number of names differs from the length of the rows.
+        InputError: labels are texts and numbers, or rows of 0 and 1.
     """
-    if len(names) != len(label_lists[0]):
-        raise InputError(
-            f"{split}: each row has {len(label_lists[0])} labels, all of them 0 or 1; "
-            f"expected lists of labels, or classes=[...] with a name for each"
-        )
-    return [[*itertools.compress(names, row)] for row in label_lists]
+    lists = [each if isinstance(each, list) else [each] for each in labels]
+    if any(each.count(0) > 1 or each.count(1) > 1 for each in lists):
+        raise InputError("train: labels are rows of 0 and 1 or batches; expected names")
+    are_texts = {isinstance(label, str) for each in lists for label in each}
+    if len(are_texts) == 2:
+        raise InputError("train: labels are texts and numbers; use one type")
+    return are_texts == {False}

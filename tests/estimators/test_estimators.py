@@ -154,10 +154,10 @@ def test_exports_answer_texts_or_take_ids(model, tmp_path):
 def test_labels_keep_their_types_and_their_order(
     labels, classes, base, tmp_path, eagerly
 ):
-    given = np.concatenate([labels] * 4)
-    texts = TEXTS[: len(given)]
+    labels = np.concatenate([labels] * 4)
+    texts = TEXTS[: len(labels)]
     model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 0.5})
-    model.fit(texts, given, validation=(texts, given), verbose=False)
+    model.fit(texts, labels, validation=(texts, labels), verbose=False)
     model.save(tmp_path / "saved")
     loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
     task = json.loads((tmp_path / "saved/task.json").read_text())
@@ -166,26 +166,19 @@ def test_labels_keep_their_types_and_their_order(
         assert each.classes_.tolist() == classes
         assert list(map(type, each.classes_.tolist())) == list(map(type, classes))
         answers = each.predict(texts)
-        accuracy = (answers == given).mean()
+        accuracy = (answers == labels).mean()
         assert accuracy == pytest.approx(model.metrics_["eval_accuracy"])
         if len(classes) == 2:  # threshold is for the second of them, everywhere
             assert set(each.predict(texts, threshold=0.0)) == {classes[1]}
             assert set(each.predict(texts, threshold=1.0)) == {classes[0]}
 
 
-HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
-
-
-@pytest.mark.parametrize("form", [np.array, pandas.DataFrame])
-def test_rows_of_0_and_1_are_the_labels_of_their_columns(form, base, eagerly):
-    names, data = [7, 5, 6], (TEXTS[:3], form(HOT))
-    more = {"classes": names}
-    if form is pandas.DataFrame:
-        names, more = ["toxic", "insult", "9"], {}
-        data[1].columns = names
-    short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False, **more}
-    model = albert_tf.TextClassifier(base, kind="multi_label")
-    model.fit(*data, validation=(TEXTS[:3], [names[:2], [], names[1:2]]), **short)
+@pytest.mark.usefixtures("eagerly")
+def test_the_setting_classes_orders_several_labels(base):
+    names, data = [7, 5, 6], (TEXTS[:3], [(7, 5), [], [5]])
+    short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False}
+    model = albert_tf.TextClassifier(base, kind="multi_label", classes=names)
+    model.fit(*data, validation=data, **short)
     assert model.classes_.tolist() == names
     assert model.predict(TEXTS[:1], threshold=0.0).tolist() == [names]
     assert model.evaluate(*data) == pytest.approx(model.metrics_, abs=1e-6)
@@ -263,8 +256,8 @@ def test_a_copy_of_a_temporary_run_is_refused(model, base):
 
 def test_class_weights_and_the_best_labels(base, eagerly):
     short = {**LEARNS, "epochs": 0.5, "verbose": False}
-    for given in ("balanced", {5: 2.5}):
-        weighted = albert_tf.TextClassifier(base, class_weights=given)
+    for weights_of_labels in ("balanced", {np.int64(5): 2.5}):
+        weighted = albert_tf.TextClassifier(base, class_weights=weights_of_labels)
         weighted.fit(TEXTS, STARS, **short)
         assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
     fit = albert_tf.TextClassifier(base).fit
@@ -317,8 +310,7 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     model.save(tmp_path / "saved")
     loaded = kind.load(tmp_path / "saved")
     assert loaded.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
-    file = tmp_path / "rows.jsonl"
-    file.write_text(model._format_rows(rows, "dev"))
+    file = model._write_rows(rows, tmp_path, "dev")
     for data in (asked, file, str(file)):
         again = loaded.predict(data)
         assert str(again) == str(predicted)
@@ -357,8 +349,9 @@ def test_pretrained_models_answer(base, tmp_path):
     np.testing.assert_allclose(vectors[0], row["embedding"], atol=1e-6)
 
 
-# Settings, what `fit` is given, and the message. More of rows: test_rows.
+# Settings, the arguments of `fit`, and the message. test_rows has more about rows.
 DATA, SEVERAL = (TEXTS, STARS), {"kind": "multi_label"}
+HOT = [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
 REFUSED = [
     ({"epochs": "3"}, DATA, 'num_train_epochs="3": must be float | None'),
     ({"epochs": -1}, DATA, "--num_train_epochs=-1: must be above 0"),
@@ -374,17 +367,21 @@ REFUSED = [
     ({}, (["a", "b"], [1, None]), "train, row 2: 'label' is missing"),
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
     ({}, (TEXTS, ["a"] * 24), "/train_rows.jsonl: 1 different labels"),
-    ({}, (TEXTS[:3], HOT), "/train_rows.jsonl:1: a list ['1', '1', '0']; expected one"),
+    ({}, (TEXTS[:3], HOT),
+     "train: labels are rows of 0 and 1 or batches; expected names"),
     ({"kind": "regression"}, DATA,
      "TextClassifier: kind='regression'; expected classification or multi_label"),
     (SEVERAL, (TEXTS[:3], HOT),
-     "train: each row has 3 labels, all of them 0 or 1; expected lists of"),
+     "train: labels are rows of 0 and 1 or batches; expected names"),
+    (SEVERAL, (TEXTS[:3], pandas.DataFrame(HOT)),
+     "train: Cannot set a DataFrame with multiple columns to the single column label"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "given", "message"), REFUSED)
-def test_what_cannot_be_fitted_is_refused(base, settings, given, message):
-    assert message in refusal(albert_tf.TextClassifier(base, **settings).fit, *given)
+@pytest.mark.parametrize(("settings", "arguments", "message"), REFUSED)
+def test_what_cannot_be_fitted_is_refused(base, settings, arguments, message):
+    fit = albert_tf.TextClassifier(base, **settings).fit
+    assert message in refusal(fit, *arguments)
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ def test_only_a_kernel_is_a_notebook(monkeypatch):
 
     assert not notebooks.is_running()
     for shell, expected in (({}, False), ({"kernel": 1}, True)):
-        given = types.SimpleNamespace(**shell)
-        monkeypatch.setattr(IPython, "get_ipython", lambda given=given: given)
+        instance = types.SimpleNamespace(**shell)
+        monkeypatch.setattr(IPython, "get_ipython", lambda shell=instance: shell)
         assert notebooks.is_running() == expected
     monkeypatch.delitem(sys.modules, "IPython")
     assert not notebooks.is_running()

@@ -1,6 +1,6 @@
 """Tables in any form have the same rows, and what is no table is refused."""
 
-import json
+import pathlib
 
 import numpy as np
 import pandas
@@ -36,44 +36,44 @@ class Polars:
         list(zip(TEXTS, LABELS, strict=True)),
         (row for row in ROWS),
         tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)),
-        tf.data.Dataset.from_tensor_slices({"text": TEXTS, "label": LABELS}).batch(2),
+        tf.data.Dataset.from_tensor_slices({"text": TEXTS, "label": LABELS}),
         FRAME,
         FRAME.set_axis([0, 1], axis=1).set_axis([5, 7]),
         Polars(),
     ],
     ids=[
-        *("dicts", "columns", "tuples", "generator", "tf.data", "batches of tf.data"),
+        *("dicts", "columns", "tuples", "generator", "tf.data", "dicts of tf.data"),
         *("pandas", "numbers of pandas", "polars"),
     ],
 )
 def test_every_form_has_the_same_rows(data):
-    found = rows.read(data, COLUMNS, "train")
-    assert found == ROWS
-    assert type(found[0]["label"]) is int
+    table = rows.read(data, [COLUMNS], "train")
+    assert table == ROWS
+    assert type(table[0]["label"]) is int
 
 
 def test_one_column_takes_plain_values():
     two = [{"text": "a"}, {"text": "b"}]
     for data in (["a", "b"], [("a",), ("b",)], np.array([["a"], ["b"]], object)):
-        assert rows.read(data, ("text",), "x") == two
-    assert rows.read(pandas.Series(["a", "b"], [7, 3]), ("text",), "x") == two
+        assert rows.read(data, [("text",)], "x") == two
+    assert rows.read(pandas.Series(["a", "b"], [7, 3]), [("text",)], "x") == two
     lists = [["a", "b"], ["c"]]
     expected = [{"tokens": each} for each in lists]
     for data in (lists, [*map(np.array, lists)], [(each,) for each in lists]):
-        assert rows.read(data, ("tokens",), "x", ("tokens", "tags")) == expected
-    assert rows.read({"text": "a", "more": 1}, ("text",), "x") == [{"text": "a"}]
+        assert rows.read(data, [("tokens",)], "x", ("tokens", "tags")) == expected
+    assert rows.read({"text": "a", "more": 1}, [("text",)], "x") == [{"text": "a"}]
     numbered = FRAME.set_axis([7, 1], axis=1)
-    assert rows.read(numbered, ("1",), "x") == [{"1": 3}, {"1": 4}]
+    assert rows.read(numbered, [("1",)], "x") == [{"1": 3}, {"1": 4}]
 
 
 def test_other_columns_are_read_where_the_table_has_these():
-    others = [("text",), ("a", "b")]
+    choices = [("review",), ("text",), ("a", "b")]
     for data, expected in (
         ([{"b": 1, "a": 2}], {"a": 2, "b": 1}),
         ([("x", "y")], {"a": "x", "b": "y"}),
         ([{"a": 2, "b": 1, "text": 3}], {"text": 3}),
     ):
-        assert rows.read(data, ("review",), "x", alternatives=others) == [expected]
+        assert rows.read(data, choices, "x") == [expected]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,13 @@ def test_other_columns_are_read_where_the_table_has_these():
             "train, row 2: 'label' is missing (None or NaN)",
         ),
         ([("a", 1), (b"\xff", 2)], "train, row 2: 'utf-8' codec can't decode byte"),
+        ([("a", object())], "train, row 1: 'object' object is not iterable; expected"),
     ],
 )
 # Later versions of pandas refuse rows of different lengths themselves.
 @pytest.mark.filterwarnings("ignore:Constructing a DataFrame from a list of seq")
 def test_what_is_no_table_is_refused(data, message):
-    assert refusal(rows.read, data, COLUMNS, "train").startswith(message)
+    assert refusal(rows.read, data, [COLUMNS], "train").startswith(message)
 
 
 def test_labels_come_in_many_forms_too():
@@ -106,30 +107,32 @@ def test_labels_come_in_many_forms_too():
         *(LABELS, np.array(LABELS), np.array(LABELS)[:, None]),
         *(FRAME["label"].set_axis([7, 1]), FRAME[["label"]]),
     ):
-        assert rows.read(TEXTS, COLUMNS, "x", labels=labels) == ROWS
-    pair = np.array([[1, 0]] * 2)
+        assert rows.read(TEXTS, [COLUMNS], "x", labels=labels) == ROWS
     several = [{"text": text, "label": [1, 0]} for text in TEXTS]
-    for labels in ([[1, 0]] * 2, pair, pandas.DataFrame(pair, columns=["a", "b"])):
-        assert rows.read(TEXTS, COLUMNS, "x", labels=labels) == several
-    [first, _] = rows.read(TEXTS, COLUMNS, "x", labels=Polars())
-    assert first == {"text": "a b", "label": ["a b", 3]}
-    assert refusal(rows.read, TEXTS, COLUMNS, "x", labels=[3]) == (
-        "x: Length of values (1) does not match length of index (2); expected a label "
-        "for each row"
-    )
+    for labels in ([[1, 0]] * 2, [(1, 0)] * 2, [np.array([1, 0])] * 2):
+        assert rows.read(TEXTS, [COLUMNS], "x", ["label"], labels) == several
+    for wrong, message in (
+        ([3], "x: Length mismatch: Expected axis has 1 elements, new values have 2"),
+        (np.array(labels), "x: Cannot set a DataFrame with multiple columns to the"),
+        (Polars(), "x: Cannot set a DataFrame with multiple columns to the"),
+    ):
+        refused = refusal(rows.read, TEXTS, [COLUMNS], "x", ["label"], wrong)
+        assert refused.startswith(message)
+        assert refused.endswith("; expected a label for each row")
 
 
-def test_rows_become_json_lines():
-    lines = rows.to_json_lines(ROWS, "train").splitlines()
-    assert [json.loads(line) for line in lines] == ROWS
-    message = refusal(rows.to_json_lines, [{"text": object()}], "x")
-    assert message.startswith("x, row 1: ") and "not JSON serializable" in message
+def test_values_become_those_of_json():
+    values = {"a": np.float32(0.5), "b": {1: (np.array([True]), {"x"}, b"\xc3\xbc")}}
+    expected = {"a": 0.5, "b": {"1": [[True], ["x"], "ü"]}}
+    assert rows.to_json_value(values) == expected
+    assert rows.to_json_value(pathlib.Path("a/b")) == "a/b"
+    assert [*map(rows.label_to_text, ["x", np.int64(3), False])] == ["x", "3", "false"]
 
 
-def test_values_that_are_lists_are_no_batches():
+def test_values_of_tf_data_may_be_lists():
     lists = {"tokens": [["a", "b"], ["c", "d"]], "tags": [["O", "O"], ["O", "X"]]}
-    expected = rows.read(lists, ("tokens", "tags"), "x")
+    columns = ("tokens", "tags")
     data = tf.data.Dataset.from_tensor_slices(lists)
-    for each in (data, data.batch(2)):
-        columns = ("tokens", "tags")
-        assert rows.read(each, columns, "x", lists=columns) == expected
+    expected = rows.read(lists, [columns], "x", columns)
+    assert expected[1] == {"tokens": ["c", "d"], "tags": ["O", "X"]}
+    assert rows.read(data, [columns], "x", columns) == expected
