@@ -261,7 +261,7 @@ class Trained(Model):
             settings: settings that override those of the constructor and of `fit`.
 
         Raises:
-            InputError: there is no such setting, or a flag has two values, under two names.
+            InputError: there is no such setting, or a setting is given under two names.
         """
         self._check(settings, self.setting_names())
         values = {**self._settings, **getattr(self, "_fitted", {}), **settings}
