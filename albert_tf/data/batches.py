@@ -23,6 +23,8 @@ from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
 Prepare = Callable[[Batch, int, tf.Tensor], Batch]
+# The context of a run with one input pipeline and one replica.
+_ONE_DEVICE = tf.distribute.InputContext()
 
 # No function here branches on a tensor, so none needs AutoGraph. Converting functions
 # with AutoGraph takes longer than building the graphs.
@@ -339,7 +341,9 @@ class BucketedExamples:
                 if source.multiple:
                     tokens = int(source.lengths[rows[rows >= 0]].max())
                     length = min(_round_up(tokens, source.multiple), length)
-                part = rows[shard.pipeline * shard.rows :][: shard.rows]
+                part = rows[shard.context.input_pipeline_id * shard.rows :][
+                    : shard.rows
+                ]
                 # The last row is never padding, so its example can fill padding rows.
                 yield make(part, length, padding_row=rows[-1])
 
@@ -391,44 +395,24 @@ class InputShard:
     """The rows of each batch that one input pipeline reads for its own replicas.
 
     Attributes:
-        batch_size: rows of all pipelines, B; a multiple of `pipelines`.
-        pipelines: number of input pipelines, one on each worker.
-        pipeline: number of this pipeline, from 0.
-        replica_batch_size: rows of one replica; None: all rows of the pipeline.
+        batch_size: number of rows of all pipelines, B.
+        context: the pipelines and replicas; by default, there is one of each.
     """
 
     batch_size: int
-    pipelines: int = 1
-    pipeline: int = 0
-    replica_batch_size: int | None = None
-
-    @classmethod
-    def from_context(
-        cls, context: tf.distribute.InputContext, batch_size: int
-    ) -> "InputShard":
-        """Returns the rows that `tf.distribute` expects from a pipeline."""
-        return cls(
-            batch_size,
-            context.num_input_pipelines,
-            context.input_pipeline_id,
-            context.get_per_replica_batch_size(batch_size),
-        )
+    context: tf.distribute.InputContext = _ONE_DEVICE
 
     @property
     def rows(self) -> int:
-        """Rows of this pipeline in each batch."""
-        return self.batch_size // self.pipelines
-
-    @property
-    def per_replica(self) -> int:
-        """Rows of one replica in each batch."""
-        return self.replica_batch_size or self.rows
+        """Number of rows of this pipeline in each batch."""
+        return self.batch_size // self.context.num_input_pipelines
 
 
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
     """Takes the rows that one pipeline reads of each batch, as one batch."""
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
-    return raw_records.shard(shard.pipelines, shard.pipeline)
+    context = shard.context
+    return raw_records.shard(context.num_input_pipelines, context.input_pipeline_id)
 
 
 def _batches_to_sort(examples: int, batch_size: int) -> int:
@@ -473,7 +457,7 @@ def _make_buckets(
             length = _round_up(tf.maximum(longest, 1), source.multiple)
             for name in batch.keys() & {mask, *others}:
                 batch[name] = batch[name][:, :length]
-        first_row = shard.pipeline * shard.rows
+        first_row = shard.context.input_pipeline_id * shard.rows
         return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
 
     # The next group is made during training on the current one.
@@ -498,6 +482,6 @@ def _divide_and_prefetch(
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    replicas = shard.rows // shard.per_replica
-    dataset = dataset.rebatch(shard.per_replica, drop_remainder=True)
-    return dataset.prefetch(_PREFETCHED * replicas).with_options(options)
+    rows = shard.context.get_per_replica_batch_size(shard.batch_size)
+    dataset = dataset.rebatch(rows, drop_remainder=True)
+    return dataset.prefetch(_PREFETCHED * shard.rows // rows).with_options(options)

@@ -220,7 +220,7 @@ class Trainer:
         """
 
         def read_shard(context):
-            return read(batches.InputShard.from_context(context, batch_size))
+            return read(batches.InputShard(batch_size, context))
 
         if self._strategy.num_replicas_in_sync == 1 and not self._on_tpu:
             return read_shard(tf.distribute.InputContext())

@@ -137,7 +137,10 @@ def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
         return list(source.training(shard, seed=3).take(count))
 
     whole = read(batches.InputShard(12), 5)
-    parts = [read(batches.InputShard(12, 2, i, 3), 10) for i in (0, 1)]
+    parts = [
+        read(batches.InputShard(12, tf.distribute.InputContext(2, i, 4)), 10)
+        for i in (0, 1)
+    ]
     for step, batch in enumerate(whole):
         of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
         for name, value in batch.items():
@@ -155,7 +158,7 @@ def test_prepared_examples_resume_with_the_same_draws(make_records):
         return {**batch, "x": batch["x"] + noise}
 
     def read(start, count, seed=3):
-        shard = batches.InputShard(8, replica_batch_size=4)
+        shard = batches.InputShard(8, tf.distribute.InputContext(1, 0, 2))
         result = make_records(draw).training(shard, seed=seed, start=start)
         return np.stack([batch["x"].numpy() for batch in result.take(count)])
 
@@ -207,8 +210,8 @@ def test_evaluation_stops_after_some_batches(make_records):
 
 def test_evaluation_is_shared_between_pipelines(make_records):
     parts = [
-        list(make_records().evaluation(batches.InputShard(6, 2, pipeline)))
-        for pipeline in (0, 1)
+        list(make_records().evaluation(batches.InputShard(6, context)))
+        for context in (tf.distribute.InputContext(2, i, 2) for i in (0, 1))
     ]
     assert len(parts[0]) == len(parts[1]) == 4
     found = [b["number"][:, 0][b["example_weight"] > 0] for b in parts[0] + parts[1]]
