@@ -9,7 +9,6 @@ B is the number of rows in the batch of all devices together.
 
 import contextlib
 import dataclasses
-import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -39,7 +38,7 @@ _PARALLEL_CALLS = 16
 _ROWS_TO_PREPARE = 512
 # Training sorts the examples of _BATCHES_TO_SORT batches by length. Evaluation sorts
 # _EXAMPLES_TO_SORT at a time, since their outputs wait in memory for the original
-# order. Training on records also sorts at most that many, since it holds them parsed.
+# order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
@@ -85,12 +84,6 @@ class Records:
             of the examples in the run, int64 [B].
         limits: upper limits of the values of some features, see `records.parser`. The
             check takes 5 % of the time.
-        padded: {feature that is 0 only in padding: other features of that length}. If
-            it is not empty, training groups rows by the length of the first feature,
-            and cuts features to the longest row of a batch. A run with another batch
-            size then resumes only at about the same position.
-        multiple: lengths are rounded up to a multiple of this number, see
-            `BucketedExamples`.
     """
 
     files: tuple[str, ...]
@@ -98,8 +91,6 @@ class Records:
     spec: records.Spec
     prepare: Prepare | None = None
     limits: records.Limits = dataclasses.field(default_factory=dict)
-    padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    multiple: int = 8
 
     def __len__(self) -> int:
         """Returns the number of examples."""
@@ -126,8 +117,6 @@ class Records:
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
         """
-        if self.padded:
-            return _make_buckets(self, shard, seed, start)
         raw_records = _take_rows(self._read_epochs(seed, start), shard)
         if self.prepare is not None:
             raw_records = raw_records.batch(-(-_ROWS_TO_PREPARE // shard.rows))
@@ -204,16 +193,13 @@ class Records:
             deterministic=True,
         )
 
-    def _parse(
-        self, items: tf.data.Dataset, seed: int, calls: int = _PARALLEL_CALLS
-    ) -> tf.data.Dataset:
+    def _parse(self, items: tf.data.Dataset, seed: int) -> tf.data.Dataset:
         """Parses and prepares serialised examples.
 
         Args:
             items: positions in the run and serialised examples, each [N], or [n, N] for
                 n batches that are parsed and prepared together.
             seed: the seed for `prepare`.
-            calls: maximum number of parallel calls.
 
         Returns:
             A dataset of positions and of the features of their examples.
@@ -224,7 +210,7 @@ class Records:
         def parse_batch(positions, serialised):
             return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
 
-        calls = min(cores.available(), calls)
+        calls = min(cores.available(), _PARALLEL_CALLS)
         dataset = items.map(parse_batch, num_parallel_calls=calls, deterministic=True)
         if self.prepare is None:
             return dataset
@@ -422,54 +408,6 @@ def _batches_to_sort(examples: int, batch_size: int) -> int:
 
 def _round_up(number: Any, multiple: int) -> Any:
     return -(-number // multiple) * multiple
-
-
-def _make_buckets(
-    source: Records, shard: InputShard, seed: int, start: int
-) -> tf.data.Dataset:
-    """Makes batches of similar length for training, see `BucketedExamples`.
-
-    Every pipeline reads all examples and takes its rows of each batch.
-    """
-    size = shard.batch_size
-    group_batches = _batches_to_sort(min(len(source), _EXAMPLES_TO_SORT), size)
-    group, skipped = divmod(start // size, group_batches)
-    raw_records = source._read_epochs(seed, group * group_batches * size)
-    raw_records = raw_records.batch(group_batches * size, drop_remainder=True)
-    first_mask = next(iter(source.padded))
-
-    def shuffle_group(positions, batch):
-        lengths = {mask: _ends(batch[mask]) for mask in source.padded}
-        tokens = lengths[first_mask]
-        # Sort within epochs: else copies of an example from two epochs are neighbours.
-        epochs = tf.cast(positions // len(source), tf.int32)
-        order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
-        order = tf.random.experimental.stateless_shuffle(
-            tf.reshape(order, [group_batches, size]), tf.stack([seed, positions[0]])
-        )
-        rows = tf.data.Dataset.from_tensor_slices(order)
-        return rows.map(_without_autograph(functools.partial(cut, batch, lengths)))
-
-    def cut(group, lengths, rows):
-        batch = {name: tf.gather(value, rows) for name, value in group.items()}
-        for mask, others in source.padded.items():
-            longest = tf.reduce_max(tf.gather(lengths[mask], rows))
-            length = _round_up(tf.maximum(longest, 1), source.multiple)
-            for name in batch.keys() & {mask, *others}:
-                batch[name] = batch[name][:, :length]
-        first_row = shard.context.input_pipeline_id * shard.rows
-        return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
-
-    # The next group is made during training on the current one.
-    groups = source._parse(raw_records, seed, calls=1).prefetch(1)
-    batches = groups.flat_map(_without_autograph(shuffle_group)).skip(skipped)
-    return _divide_and_prefetch(batches, shard)
-
-
-def _ends(values: tf.Tensor) -> tf.Tensor:
-    """Returns the length of each row up to its last positive number: int32 [B]."""
-    ends = tf.range(1, values.shape[1] + 1)
-    return tf.reduce_max(tf.where(values > 0, ends, 0), axis=1)
 
 
 def _divide_and_prefetch(

@@ -10,7 +10,6 @@ from helpers import refusal
 from albert_tf import corpus
 from albert_tf.corpus import MaskingSettings, dynamic_masking, manifest, masking
 from albert_tf.data import batches, records
-from albert_tf.tasks import pretraining
 
 MASKED_FEATURES = set(masking.FEATURES)
 V, CLS, SEP, MASK = 97, 2, 3, 4
@@ -434,22 +433,6 @@ def test_what_cannot_be_masked_is_refused(file, tmp_path):
     )
     message = "--masked_lm_prob=0.0: expected a number in (0, 1)"
     assert refused([file], masked_lm_prob=0.0) == message
-
-
-def test_batches_of_like_length_are_masked(file):
-    settings = MaskingSettings(mask_replace_prob=1.0, random_replace_prob=0.0)
-    mask = dynamic_masking.for_records([file], settings)
-    count = manifest.read(file)["files"]["x.tfrecord"]["records"]
-    source = batches.Records(
-        (file,), (count,), mask.spec, mask, padded=pretraining._PADDED, multiple=1
-    )
-    dataset = source.training(batches.InputShard(8), seed=3).take(20)
-    for batch in dataset.as_numpy_iterator():
-        assert batch["input_mask"].sum(1).max() == batch["input_ids"].shape[1]
-        used = batch["masked_lm_weights"] > 0
-        assert used.sum(1).max() == used.shape[1] == batch["masked_lm_ids"].shape[1]
-        seen = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], 1)
-        assert (seen[used] == 4).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 
 import numpy as np
@@ -33,26 +32,6 @@ def make_records(tmp_path):
     return make
 
 
-@pytest.fixture
-def padded(tmp_path):
-    """Makes numbered records of 1 to 30 tokens in 30, with a third as many slots."""
-    spec = {
-        "number": records.Feature("int", 1),
-        **{name: records.Feature("int", 30) for name in ("mask", "ids")},
-        "slots": records.Feature("float", 10),
-    }
-    lengths = np.random.default_rng(5).integers(1, 31, 107)[:, None]
-    rows = {
-        "number": np.arange(107)[:, None],
-        "mask": np.arange(30) < lengths,
-        "ids": np.where(np.arange(30) < lengths, np.arange(30) + 1, 0),
-        "slots": np.arange(10) < lengths // 3,
-    }
-    path = write(tmp_path / "padded.tfrecord", spec, rows)
-    trims = {"mask": ("ids", "absent"), "slots": ()}
-    return batches.Records((path,), (107,), spec, padded=trims), lengths[:, 0]
-
-
 # A source has to live as long as its datasets.
 SOURCES = []
 
@@ -72,11 +51,9 @@ def by_length(lengths, multiple=2, longest=11):
 LENGTHS = np.array([5, 3, 11, 7, 2, 9, 4, 4, 8, 6, 10, 3, 1])
 
 
-@pytest.fixture(params=["records", "padded records", "examples by length"])
-def source(request, make_records, padded):
-    if request.param == "records":
-        return make_records()
-    return padded[0] if request.param == "padded records" else by_length(LENGTHS)
+@pytest.fixture(params=["records", "examples by length"])
+def source(request, make_records):
+    return make_records() if request.param == "records" else by_length(LENGTHS)
 
 
 def numbers(dataset, count=None):
@@ -168,27 +145,6 @@ def test_prepared_examples_resume_with_the_same_draws(make_records):
     assert (read(0, 10, seed=4) != whole[:10]).any()
     whole_numbers = whole - np.floor(whole)
     assert np.unique(whole_numbers[:, :, 0]).size > 590  # the draws are not repeated
-
-
-def test_records_of_like_length_make_a_batch_without_their_padding(padded):
-    source, lengths = padded
-    result = list(source.training(batches.InputShard(4), seed=3).take(26))
-    rows = flat([batch["number"].numpy()[:, 0].tolist() for batch in result])
-    assert len(set(rows)) == 104
-    for batch in result:
-        longest = lengths[batch["number"].numpy()[:, 0]].max()
-        assert batch["mask"].shape[1] == min(30, -(-longest // 8) * 8)
-        assert batch["ids"].shape == batch["mask"].shape
-        assert batch["ids"].numpy().sum(1).tolist() == [
-            n * (n + 1) // 2 for n in lengths[batch["number"].numpy()[:, 0]]
-        ]
-        assert batch["slots"].shape[1] == min(10, -(-max(1, longest // 3) // 8) * 8)
-    sizes = [batch["mask"].shape[1] for batch in result]
-    assert sizes != sorted(sizes)  # the batches are shuffled
-    plain = dataclasses.replace(source, padded={})
-    others = plain.training(batches.InputShard(4), seed=3).take(26)
-    ours, theirs = ([b["mask"].numpy().mean() for b in x] for x in (result, others))
-    assert np.mean(ours) > 1.4 * np.mean(theirs)
 
 
 def test_evaluation_reads_everything_once_and_fills_up(make_records):
