@@ -77,7 +77,7 @@ class Records:
     """Examples in record files; evaluation reads them in order.
 
     Attributes:
-        files: TFRecord files, plain or all compressed with gzip.
+        files: TFRecord files, plain or compressed with gzip.
         sizes: number of records in each file.
         spec: the features to read.
         prepare: transforms a batch of examples; also takes the seed, and the positions
@@ -140,7 +140,7 @@ class Records:
         Returns:
             A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
         """
-        raw_records = self._read(tf.constant(self.files))
+        raw_records = self._read(self._files_to_read())
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * shard.batch_size)
@@ -168,7 +168,7 @@ class Records:
         @_without_autograph
         def read_epoch(number):
             files = tf.random.experimental.stateless_shuffle(
-                tf.constant(self.files), tf.stack([seed, number])
+                self._files_to_read(), tf.stack([seed, number])
             )
             # The order of these elements makes this seed differ from the one above.
             draw = tf.random.stateless_uniform(
@@ -182,12 +182,15 @@ class Records:
         epochs = tf.data.Dataset.counter(epoch).flat_map(read_epoch)
         return epochs.skip(skipped).enumerate(start)
 
+    def _files_to_read(self) -> tf.Tensor:
+        """Returns string [n, 2]: the name and the compression of each file."""
+        return tf.constant([(file, records.compression(file)) for file in self.files])
+
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
         """Reads serialised examples, alternately from up to 16 of the files."""
-        compression = records.compression(self.files)
         cycle_length = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
-            _without_autograph(lambda file: tf.data.TFRecordDataset(file, compression)),
+            _without_autograph(lambda file: tf.data.TFRecordDataset(file[0], file[1])),
             cycle_length=cycle_length,
             num_parallel_calls=min(cores.available(), cycle_length),
             deterministic=True,

@@ -197,12 +197,12 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
         A dataset of {name: int32 or float32 [B, length]}.
 
     Raises:
-        InputError: see `check` and `compression`.
+        InputError: see `check`.
     """
     import tensorflow as tf
 
     check(files, spec)
-    records = tf.data.TFRecordDataset(list(files), compression_type=compression(files))
+    records = tf.data.TFRecordDataset(list(files), compression(files[0]))
     return records.batch(batch_size).map(parser(spec))
 
 
@@ -215,7 +215,7 @@ def count(path: str) -> int:
     import tensorflow as tf
 
     with errors.wrap_read(path, "a whole TFRecord file"):
-        records = tf.data.TFRecordDataset(path, compression([path]), 1 << 20)
+        records = tf.data.TFRecordDataset(path, compression(path), 1 << 20)
         # Calls for batches take a tenth of the time of calls for records.
         sizes = records.batch(1000).map(tf.size)
         return int(sizes.reduce(0, tf.add))
@@ -232,7 +232,7 @@ def features_of(path: str) -> dict[str, Feature]:
     kinds = {"int64_list": "int", "float_list": "float", "bytes_list": "bytes"}
     features = {}
     with errors.wrap_read(path, "a TFRecord file of tf.train.Examples"):
-        for record in tf.data.TFRecordDataset(path, compression([path])).take(1):
+        for record in tf.data.TFRecordDataset(path, compression(path)).take(1):
             example = tf.train.Example.FromString(record.numpy())
             for name, value in example.features.feature.items():
                 # A feature without any list counts as one with an empty list.
@@ -277,7 +277,7 @@ def locate_error(
     import tensorflow as tf
 
     for path in files:
-        items = tf.data.TFRecordDataset(path, compression([path])).batch(1)
+        items = tf.data.TFRecordDataset(path, compression(path)).batch(1)
         whole = 0  # number of records before the bad one
         try:
             for _ in items.map(parser(spec, limits)):
@@ -290,26 +290,17 @@ def locate_error(
             ) from error
 
 
-def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
-    """Returns the compression of files, which their first bytes show.
+def compression(path: str) -> Literal["", "GZIP"]:
+    """Returns the compression of a file, which its first bytes show.
 
     Returns:
         The name for `tf.data.TFRecordDataset`.
 
     Raises:
-        InputError: a file cannot be read, or some are compressed and some are not.
+        InputError: the file cannot be read.
     """
-    # The keys say whether a file is compressed.
-    paths = {}
-    for path in files:
-        with errors.wrap_read(path), open(path, "rb") as file:
-            paths[file.read(2) == GZIP_MAGIC] = path
-    if len(paths) == 2:
-        raise InputError(
-            f"{paths[True]} is compressed with gzip and {paths[False]} is not; "
-            f"read them in separate runs"
-        )
-    return "GZIP" if True in paths else ""
+    with errors.wrap_read(path), open(path, "rb") as file:
+        return "GZIP" if file.read(2) == GZIP_MAGIC else ""
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:

@@ -10,15 +10,15 @@ from albert_tf.errors import InputError
 SPEC = {"number": records.Feature("int", 1), "x": records.Feature("float", 3)}
 
 
-def write(path, spec, rows):
-    with records.create(str(path)) as writer:
+def write(path, spec, rows, compress=False):
+    with records.create(str(path), compress) as writer:
         writer.write(records.encode(spec, rows))
     return str(path)
 
 
 @pytest.fixture
 def make_records(tmp_path):
-    """Makes files of 7, 5 and 11 numbered records."""
+    """Makes files of 7, 5 and 11 numbered records; the second one is compressed."""
 
     def make(prepare=None, sizes=(7, 5, 11)):
         ends = np.cumsum([0, *sizes])
@@ -26,7 +26,8 @@ def make_records(tmp_path):
         for number, (begin, end) in enumerate(itertools.pairwise(ends)):
             rows = np.arange(begin, end)[:, None]
             path = tmp_path / f"{number}.tfrecord"
-            files.append(write(path, SPEC, {"number": rows, "x": rows / [[1, 2, 4]]}))
+            values = {"number": rows, "x": rows / [[1, 2, 4]]}
+            files.append(write(path, SPEC, values, compress=number == 1))
         return batches.Records(tuple(files), tuple(sizes), SPEC, prepare)
 
     return make

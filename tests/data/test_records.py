@@ -149,14 +149,6 @@ def test_the_records_of_a_whole_file_are_counted(tmp_path, cut, compress):
         assert records.count(str(path)) == 60
 
 
-def test_plain_and_compressed_files_do_not_mix(tmp_path):
-    plain, packed = write(tmp_path / "x"), write(tmp_path / "y", compress=True)
-    assert refusal(records.compression, [plain, packed]) == (
-        f"{packed} is compressed with gzip and {plain} is not; read them in separate "
-        f"runs"
-    )
-
-
 @pytest.mark.skipif(not GOLDEN.exists(), reason="needs the recorded TFRecords")
 @pytest.mark.parametrize(
     ("vocabulary", "count"), [("official_30k", 298), ("small", 355)]
