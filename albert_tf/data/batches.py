@@ -25,6 +25,9 @@ Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 # The context of a run with one input pipeline and one replica.
 _ONE_DEVICE = tf.distribute.InputContext()
 
+# The name of the number of an example in its source; the number is -1 for padding.
+ROW = "row"
+
 # No function here branches on a tensor, so none needs AutoGraph. Converting functions
 # with AutoGraph takes longer than building the graphs.
 _without_autograph = tf.autograph.experimental.do_not_convert
@@ -152,7 +155,7 @@ class Records:
         def add_numbers(positions, batch):
             row = tf.cast(tf.where(positions < count, positions, -1), tf.int32)
             weight = tf.cast(row >= 0, tf.float32)
-            return {**batch, "row": row, "example_weight": weight}
+            return {**batch, ROW: row, "example_weight": weight}
 
         dataset = self._parse(_take_rows(raw_records, shard), seed=0).map(add_numbers)
         return _divide_and_prefetch(dataset, shard)
@@ -322,7 +325,7 @@ class BucketedExamples:
             if not with_numbers:
                 return batch
             weight = (rows >= 0).astype(np.float32)
-            return {**batch, "row": rows.astype(np.int32), "example_weight": weight}
+            return {**batch, ROW: rows.astype(np.int32), "example_weight": weight}
 
         def pipeline_batches():
             for rows in batches(source):
@@ -357,23 +360,25 @@ Source = Records | BucketedExamples
 
 
 def unshuffle(
-    outputs: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
-) -> Iterator[Mapping[str, np.ndarray]]:
+    outputs: Iterator[Mapping[str, tf.Tensor]],
+) -> Iterator[dict[str, np.ndarray]]:
     """Puts outputs in the order of a source's examples.
 
     Args:
-        outputs: for each batch, the numbers of its examples, -1 for padding, and
-            {name: [B, ...]}. The outputs of an example wait in memory until those of
-            all earlier examples are there.
+        outputs: {name: [B, ...]} for each batch. The numbers of the examples have the
+            name `ROW`; padding has the number -1. The outputs of an example wait in
+            memory until the outputs of all earlier examples have arrived.
 
     Yields:
         {name: [...]}, the outputs of each example.
     """
-    waiting: dict[int, Mapping[str, np.ndarray]] = {}
+    waiting: dict[int, dict[str, np.ndarray]] = {}
     next_row = 0
-    for rows, values in outputs:
+    for batch in outputs:
+        arrays = {name: np.asarray(value) for name, value in batch.items()}
+        rows = arrays.pop(ROW)
         for i in np.flatnonzero(rows >= 0):
-            waiting[int(rows[i])] = {name: value[i] for name, value in values.items()}
+            waiting[int(rows[i])] = {name: value[i] for name, value in arrays.items()}
         while next_row in waiting:
             yield waiting.pop(next_row)
             next_row += 1

@@ -12,14 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data import batches
+from albert_tf.data.batches import ROW
 from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
 from albert_tf.model import layers, optimizers
 from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_multi_worker, worker_errors
 
-# Name of the feature that is the number of an example in its source, -1 for padding.
-_ROW = "row"
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
 # Several workers share signals to stop in the sums of each step, and read these sums
@@ -173,7 +172,7 @@ class Trainer:
                 if self._must_stop(totals[-1]):
                     self._flag.stop()
                 if predictions:
-                    yield _split_rows(predictions)
+                    yield predictions
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
             if losses := {name: means[name] for name in self._eval_loss_names}:
                 means = {"loss": float(self.task.combine_losses(losses)), **means}
@@ -206,7 +205,7 @@ class Trainer:
         inputs = self._log_progress(dataset, "predicted", batch_size, len(source))
         step = self._get_graph("predict", self._predict_step, dataset)
         with self._translate_errors(source):
-            yield from batches.unshuffle(_split_rows(step(batch)) for batch in inputs)
+            yield from batches.unshuffle(map(step, inputs))
 
     # Reading
 
@@ -450,7 +449,7 @@ class Trainer:
 
     def _predictions(self, outputs, batch):
         predictions = self.task.prediction_outputs(outputs, batch)
-        return {**predictions, _ROW: batch["row"]} if predictions else {}
+        return {**predictions, ROW: batch[ROW]} if predictions else {}
 
     def _reduce(self, sums):
         """Adds up `_pack` over the replicas; several workers append their signals."""
@@ -547,9 +546,3 @@ def _fuse(function: Callable) -> Callable:
         return [tf.cast(result, tensors[0].dtype) for result in results]
 
     return tf.function(compute, jit_compile=True, autograph=False)
-
-
-def _split_rows(outputs: Mapping[str, tf.Tensor]):
-    """Returns the numbers of the examples, and their outputs by name, as arrays."""
-    values = {name: np.asarray(value) for name, value in outputs.items()}
-    return values.pop(_ROW), values
