@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import statistics
-import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
@@ -92,8 +91,8 @@ def run(job: Job) -> dict[str, float]:
     _check_num_runs(config)
     run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
     with loop.lock_output_dir(config, strategy):
-        if job.writes:
-            _check_export(config)
+        if config.export_dir and job.writes:
+            _check_export(config.export_dir, config.output_dir)
         _check_start(config)
         task, splits = prepare_task(job)
         outcome = train(job, task, run_file)
@@ -164,13 +163,9 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
         job.log(f"  mean {mean:.4f}, spread {spread:.4f}")
         if job.writes:
             metadata.copy(job.folder / f"run-{best_number}", job.folder)
-            summary: dict[str, Any] = {
-                "best": best_number,
-                "mean": mean,
-                "spread": spread,
-            }
-            summary["runs"] = all_metrics
-            files.write(job.folder / _RUNS, metadata.to_json(summary))
+            summary = {"best": best_number, "mean": mean, "spread": spread}
+            content = metadata.to_json({**summary, "runs": all_metrics})
+            files.write(job.folder / _RUNS, content)
     if config.checkpoint == "best":
         # No worker reads the checkpoint before the chief has written it.
         devices.all_reduce_sum(job.strategy, [0.0])
@@ -315,22 +310,19 @@ def _check_num_runs(config: FineTuningSettings) -> None:
         raise InputError(f"--output_dir={folder}: has {content} or use another folder")
 
 
-def _check_export(config: FineTuningSettings) -> None:
+def _check_export(export_dir: str, output_dir: str) -> None:
     """Checks before training that the model can be exported to the folder.
 
     Raises:
         InputError: the folder cannot be written, or has or will have other files.
     """
-    if not config.export_dir:
-        return
-    run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
-    if run.is_relative_to(export):
+    if Path(output_dir).resolve().is_relative_to(Path(export_dir).resolve()):
         raise InputError(
-            f"--export_dir={config.export_dir}: the run writes its own files there "
-            f"(--output_dir={config.output_dir}); use another folder"
+            f"--export_dir={export_dir}: the run writes its own files there "
+            f"(--output_dir={output_dir}); use another folder"
         )
     try:
-        saved_models.check_writable(config.export_dir)
+        saved_models.check_writable(export_dir)
     except InputError as mistake:
         raise InputError(f"--export_dir={mistake}") from None
 
@@ -357,9 +349,7 @@ def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 
 
 def _check_head(
-    config: FineTuningSettings,
-    head: Mapping[str, Any],
-    run: Mapping[str, Any] = types.MappingProxyType({}),
+    config: FineTuningSettings, head: Mapping[str, Any], run: Mapping[str, Any]
 ) -> None:
     """Checks that the models in the folders have the task's head.
 
@@ -371,21 +361,24 @@ def _check_head(
     Raises:
         InputError: a value differs.
     """
-    # The folders in which the run looks for weights and a head.
-    sources = ModelFolder(config.initial_weights, output_dir=config.output_dir).folders
-    # The folder of the run, and those of its seeds.
-    runs = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
-    # Labels of folders outside the run are matched by name when the head is loaded.
-    start = {key: value for key, value in head.items() if key != "labels"}
-    for folder in dict.fromkeys((*runs, *(() if config.do_train else sources))):
+    output_dir = Path(config.output_dir)
+    runs = (output_dir, *output_dir.glob("run-*"))
+    expected = {folder: {**run, **head} for folder in runs}
+    if not config.do_train:
+        # The head comes from one of these folders. The labels of folders outside the
+        # run are matched by name when the head is loaded.
+        start = {key: value for key, value in head.items() if key != "labels"}
+        sources = ModelFolder(config.initial_weights, output_dir=output_dir).folders
+        for folder in sources:
+            expected.setdefault(folder, start)
+    for folder, values in expected.items():
         stored = metadata.read_task(folder)
-        for key, value in ({**run, **head} if folder in runs else start).items():
-            expected = json.loads(json.dumps(value))
-            if stored and stored.get(key) != expected:
+        for key, value in json.loads(json.dumps(values)).items():
+            if stored and stored.get(key) != value:
                 hint = "use another --output_dir" if folder in runs else "must agree"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "
-                    f"has {expected!r}; {hint}"
+                    f"has {value!r}; {hint}"
                 )
 
 
@@ -402,7 +395,7 @@ def _saved_settings(
         # The first folder is the run's own. Training from another's makes a new head.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
-            _check_head(config, {"kind": family.task_types[0]})
+            _check_head(config, head={"kind": family.task_types[0]}, run={})
         elif stored and not (config.do_train and is_other):
             return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None
