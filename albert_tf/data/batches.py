@@ -10,7 +10,7 @@ B is the number of rows in the batch of all devices together.
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -360,7 +360,7 @@ Source = Records | BucketedExamples
 
 
 def unshuffle(
-    outputs: Iterator[Mapping[str, tf.Tensor]],
+    outputs: Iterable[Mapping[str, Any]],
 ) -> Iterator[dict[str, np.ndarray]]:
     """Puts outputs in the order of a source's examples.
 

@@ -155,36 +155,30 @@ class Trainer:
             InputError: an example is invalid, or there is too little memory.
             Stopped: after a signal.
         """
-        totals: list[np.ndarray] = []
-        metrics: dict[str, float] = {}
         source, size = self.task.evaluation, self._config.eval_batch_size
         limit = self._config.max_eval_steps or None
         read = functools.partial(source.evaluation, max_batches=limit)
         dataset = self._read(read, size)
         count = min(len(source), size * (limit or len(source)))
-
-        def run_batches():
-            step = self._get_graph("evaluate", self._evaluate_step, dataset)
+        step = self._get_graph("evaluate", self._evaluate_step, dataset)
+        all_sums: list[np.ndarray] = []
+        all_predictions: list[Mapping[str, np.ndarray]] = []
+        with self._translate_errors(source):
             for batch in self._log_progress(dataset, "evaluated", size, count):
                 self._share_signal()
                 sums, predictions = step(batch)
-                totals.append(sums.numpy())
-                if self._must_stop(totals[-1]):
+                all_sums.append(sums.numpy())
+                if self._must_stop(all_sums[-1]):
                     self._flag.stop()
                 if predictions:
-                    yield predictions
-            means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
-            if losses := {name: means[name] for name in self._eval_loss_names}:
-                means = {"loss": float(self.task.combine_losses(losses)), **means}
-            metrics.update(self.task.finalize_metrics(means))
-
-        # `metrics` is filled when `outputs` ends.
-        outputs = run_batches()
-        with self._translate_errors(source):
-            scores = self.task.evaluate_predictions(batches.unshuffle(outputs), metrics)
-            for _ in outputs:  # the task may not have read all outputs
-                pass
-        return {**metrics, **scores}
+                    arrays = tf.nest.map_structure(np.asarray, predictions)
+                    all_predictions.append(arrays)
+        means = self._means(np.sum(all_sums, axis=0, dtype=float), "eval")
+        if losses := {name: means[name] for name in self._eval_loss_names}:
+            means = {"loss": float(self.task.combine_losses(losses)), **means}
+        metrics = self.task.finalize_metrics(means)
+        examples = batches.unshuffle(all_predictions)
+        return {**metrics, **self.task.evaluate_predictions(examples, metrics)}
 
     def predict(
         self, source: batches.Source, batch_size: int
@@ -333,8 +327,8 @@ class Trainer:
         return self._graphs[name][1]
 
     def _train_step(self, batch):
-        results = self._strategy.run(self._replica_train_step, args=(batch,))
-        return self._first_replica(results)
+        result = self._strategy.run(self._replica_train_step, args=(batch,))
+        return self._first_replica(result)
 
     def _evaluate_step(self, batch):
         sums, outputs = self._strategy.run(self._replica_evaluate_step, args=(batch,))
@@ -364,6 +358,7 @@ class Trainer:
         of the replicas add up to the gradient of the batch.
         """
         loss_weights = _all_reduce_sum(self.task.loss_weights(batch))
+        step = tf.convert_to_tensor(self.optimizer.iterations) + 1
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulate(batch, loss_weights)
         # The sum comes before the optimizer looks for overflows: an overflow on one
@@ -380,6 +375,7 @@ class Trainer:
         return {
             "sums": self._reduce(sums),
             "gradient_norms": optimizers.norms(gradients) / scale,
+            "step": step,
             "learning_rate": rate,
             "loss_scale": scale,
         }
@@ -502,23 +498,20 @@ class Trainer:
         """
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
-        # With loss scaling, a step that overflows is skipped, and halves the scale.
-        # Without it, the scale is 1, and each overflow is an error.
-        overflows = ~np.isfinite(norms)
-        bad = ~np.isfinite(losses) | (overflows & (scales <= _MIN_LOSS_SCALE))
-        if not bad.any():
+        # With loss scaling, a step whose gradients overflow is skipped, and halves the
+        # scale. Without it, the scale is 1, and each overflow is an error.
+        is_overflow = ~np.isfinite(norms) & (scales <= _MIN_LOSS_SCALE)
+        is_bad = ~np.isfinite(losses) | is_overflow
+        if not is_bad.any():
             return
-        index = int(bad.argmax())  # of the first bad step
-        # From the first bad step on, the optimizer counted all but the skipped steps.
-        skipped = int(overflows[index:].sum()) if self._scales_loss else 0
-        step = count_steps(self.optimizer) - (len(results) - index - skipped) + 1
+        index = int(is_bad.argmax())  # of the first bad step
+        step, rate = int(results[index]["step"]), float(results[index]["learning_rate"])
         scale = f" and a loss scale of {scales[index]:g}" if self._scales_loss else ""
         raise InputError(
             f"step {step}: the loss is {losses[index]}, the norm of the gradient "
-            f"{norms[index]}, at a learning rate of "
-            f"{float(results[index]['learning_rate']):.3g}{scale}. No checkpoint was "
-            f"written since. Try a lower --learning_rate, more --num_warmup_steps, or "
-            f"--precision=float32"
+            f"{norms[index]}, at a learning rate of {rate:.3g}{scale}. No checkpoint "
+            f"was written since. Try a lower --learning_rate, more --num_warmup_steps, "
+            f"or --precision=float32"
         )
 
 
