@@ -1,8 +1,9 @@
-"""Makes batches: endless, shuffled and resumable ones, or each example once, in order.
+"""Makes batches of examples from record files or from memory, with `tf.data`.
 
-The examples of a batch, and all random draws that prepare them, depend only on the seed
-and on the position in the run, not on the number of devices or restarts. So a run
-resumes from the number of examples seen, and saves no buffer.
+A dataset for training is endless and shuffled. A dataset for evaluation has each
+example once. The examples of a training batch, and all random draws that prepare them,
+depend only on the seed and on the position in the run, not on the number of devices or
+restarts. So a run resumes from the number of examples seen, and saves no buffer.
 
 B is the number of rows in the batch of all devices together.
 """
@@ -21,6 +22,7 @@ from albert_tf.data import cores, records
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
+# Prepares parsed records for the model, see `Records.prepare`.
 Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 # The context of a run with one input pipeline and one replica.
 _ONE_DEVICE = tf.distribute.InputContext()
@@ -37,7 +39,7 @@ _PARALLEL_FILES = 16
 # Number of prefetched batches, and of parallel calls that parse records.
 _PREFETCHED = 8
 _PARALLEL_CALLS = 16
-# Number of rows in a call of `prepare`; each call has a cost.
+# Minimum number of rows in a call of `prepare`, because each call has a fixed cost.
 _ROWS_TO_PREPARE = 512
 # Training sorts the examples of _BATCHES_TO_SORT batches by length. Evaluation sorts
 # _EXAMPLES_TO_SORT at a time, since their outputs wait in memory for the original
@@ -51,7 +53,7 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
     """Turns TensorFlow's errors into InputError.
 
     TensorFlow's messages name an operation, not a record. If a record can be the cause
-    of an error, `Records.locate_error` searches for this record.
+    of an error, `records.locate_error` searches for this record.
 
     Args:
         source: the source that is read in the block.
@@ -65,9 +67,9 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
         code = getattr(error, "error_code", tf.errors.DATA_LOSS)
-        is_of_record = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
-        if is_of_record and isinstance(source, Records):
-            source.locate_error()
+        is_record_error = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
+        if is_record_error and isinstance(source, Records):
+            records.locate_error(source.files, source.spec, source.limits)
         message = errors.summarize(error)
         if code == tf.errors.RESOURCE_EXHAUSTED:
             message += "; expected more memory, smaller batches, or for training more "
@@ -77,7 +79,7 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Examples in record files; evaluation reads them in order.
+    """Examples in record files.
 
     Attributes:
         files: TFRecord files, plain or compressed with gzip.
@@ -99,18 +101,10 @@ class Records:
         """Returns the number of examples."""
         return sum(self.sizes)
 
-    def locate_error(self) -> None:
-        """Searches for the record on which TensorFlow has failed.
-
-        Raises:
-            InputError: a record cannot be used; the message names it.
-        """
-        records.locate_error(self.files, self.spec, self.limits)
-
     def training(
         self, shard: "InputShard", *, seed: int, start: int = 0
     ) -> tf.data.Dataset:
-        """Reads all examples again and again, in another order in each epoch.
+        """Makes an endless dataset, in which each epoch has another order.
 
         Args:
             shard: the rows to read of each batch.
@@ -130,11 +124,12 @@ class Records:
     def evaluation(
         self, shard: "InputShard", *, max_batches: int | None = None
     ) -> tf.data.Dataset:
-        """Reads the examples once.
+        """Makes a dataset that has each example once.
 
-        Padding examples fill up one of the batches. `example_weight`, float32
-        [replica_batch_size], is 1 for an example and 0 for padding; `row`, int32
-        [replica_batch_size], is the number of the example, or -1.
+        Padding examples complete the last batch of a source or group. The feature
+        `example_weight`, float32 [replica_batch_size], is 1 for an example and 0 for
+        padding. `row`, int32 [replica_batch_size], is the number of the example in the
+        source, and -1 for padding.
 
         Args:
             shard: the rows to read of each batch.
@@ -174,11 +169,12 @@ class Records:
                 self._files_to_read(), tf.stack([seed, number])
             )
             # The order of these elements makes this seed differ from the one above.
-            draw = tf.random.stateless_uniform(
+            shuffle_seed = tf.random.stateless_uniform(
                 [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
             )
+            buffer = min(_SHUFFLE_BUFFER, len(self))
             return self._read(files).shuffle(
-                min(_SHUFFLE_BUFFER, len(self)), draw, reshuffle_each_iteration=False
+                buffer, shuffle_seed, reshuffle_each_iteration=False
             )
 
         epoch, skipped = divmod(start, len(self))
@@ -260,7 +256,7 @@ class BucketedExamples:
         """See `Records.training`."""
         size = shard.batch_size
 
-        def batches(source):
+        def generate(source):
             group_batches = _batches_to_sort(len(source), size)
             group, skipped = divmod(start // size, group_batches)
             while True:
@@ -268,18 +264,20 @@ class BucketedExamples:
                 yield from source._shuffle(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
-        return self._dataset(batches, shard, with_numbers=False)
+        return self._dataset(generate, shard, with_numbers=False)
 
     def evaluation(self, shard, *, max_batches=None) -> tf.data.Dataset:
-        """See `Records.evaluation`."""
-        # About 8,192 examples at a time are sorted by length. `unshuffle` restores the
-        # order.
+        """See `Records.evaluation`.
+
+        About 8,192 examples at a time are sorted by length. `unshuffle` restores the
+        order.
+        """
         size = shard.batch_size
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * size)
 
-        def batches(source):
+        def generate(source):
             group_examples = max(1, _EXAMPLES_TO_SORT // size) * size
             for begin in range(0, count, group_examples):
                 rows = np.arange(begin, min(begin + group_examples, count))
@@ -287,7 +285,7 @@ class BucketedExamples:
                 padding = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([padding, rows]).reshape(-1, size)
 
-        return self._dataset(batches, shard, with_numbers=True)
+        return self._dataset(generate, shard, with_numbers=True)
 
     def _shuffle(self, begin: int, seed: int, size: int) -> np.ndarray:
         """Returns the examples of each batch in a training group, in random order.
@@ -315,7 +313,15 @@ class BucketedExamples:
         # The 1 makes this seed differ from the seeds of epochs.
         return np.random.default_rng([seed, begin, 1]).permutation(rows)
 
-    def _dataset(self, batches, shard, with_numbers) -> tf.data.Dataset:
+    def _dataset(self, generate, shard, with_numbers) -> tf.data.Dataset:
+        """Makes a dataset from the numbers of the examples.
+
+        Args:
+            generate: yields for each batch the numbers of its examples, int [B], with
+                -1 for padding; takes this object as an argument.
+            shard: the rows to read of each batch.
+            with_numbers: whether batches have `row` and `example_weight`.
+        """
         # TensorFlow never releases the generator function, so this function must not
         # hold the examples.
         source = weakref.proxy(self)
@@ -328,7 +334,7 @@ class BucketedExamples:
             return {**batch, ROW: rows.astype(np.int32), "example_weight": weight}
 
         def pipeline_batches():
-            for rows in batches(source):
+            for rows in generate(source):
                 length = source.longest
                 if source.multiple:
                     tokens = int(source.lengths[rows[rows >= 0]].max())
@@ -348,7 +354,7 @@ class BucketedExamples:
         # samples of different lengths show these sizes. If `multiple` is 0, all batches
         # have the same length.
         row = np.zeros(1, np.int64)
-        lengths = self.longest, self.longest + bool(self.multiple)
+        lengths = self.longest, self.longest + (1 if self.multiple else 0)
         samples = (make(row, length) for length in lengths)
         dataset = tf.data.Dataset.from_generator(
             pipeline_batches, output_signature=tf.nest.map_structure(to_spec, *samples)

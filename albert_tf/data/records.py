@@ -9,8 +9,8 @@ write files with a spec; `check`, `parser` and `dataset` read them with it:
     for batch in dataset(["train.tfrecord"], SPEC, batch_size=8):
         ...
 
-Writing needs neither TensorFlow nor protocol buffer objects: worker processes start in
-a fraction of a second, and a record takes microseconds.
+Writing needs neither TensorFlow nor protocol buffer objects. So worker processes start
+in a fraction of a second, and a record takes microseconds.
 """
 
 import contextlib
@@ -251,9 +251,10 @@ def check(files: Iterable[str], spec: Spec) -> None:
     """
     for path in files:
         features = features_of(path)
-        for name, expected in spec.items() if features else ():
+        for name, expected in spec.items():
             actual = features.get(name)
-            if actual != expected:
+            # A file without records fits every spec.
+            if features and actual != expected:
                 raise InputError(
                     f"{path}: feature {name!r}: {actual or 'missing'}; expected "
                     f"{expected}"
@@ -263,7 +264,7 @@ def check(files: Iterable[str], spec: Spec) -> None:
 def locate_error(
     files: Iterable[str], spec: Spec, limits: Limits | None = None
 ) -> None:
-    """Finds the record on which `tf.data` failed; `tf.data` does not name the record.
+    """Finds the record on which `tf.data` failed, since its error names no record.
 
     Args:
         files: TFRecord files.
@@ -278,14 +279,14 @@ def locate_error(
 
     for path in files:
         items = tf.data.TFRecordDataset(path, compression(path)).batch(1)
-        whole = 0  # number of records before the bad one
+        number = 1  # of the record to parse next
         try:
             for _ in items.map(parser(spec, limits)):
-                whole += 1
+                number += 1
         # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise InputError(
-                f"{path}: record {whole + 1}: {errors.summarize(error)}; expected a "
+                f"{path}: record {number}: {errors.summarize(error)}; expected a "
                 f"whole record with the features of the others"
             ) from error
 

@@ -33,7 +33,7 @@ def make_records(tmp_path):
     return make
 
 
-# A source has to live as long as its datasets.
+# Keeps the sources, which must live as long as their datasets.
 SOURCES = []
 
 
@@ -72,13 +72,13 @@ KINDS = [("InvalidArgumentError", ""), ("ResourceExhaustedError", HINT)]
 
 
 @pytest.mark.parametrize(("kind", "hint"), KINDS)
-def test_errors_of_tensorflow_are_one_line(kind, hint, make_records):
+def test_tensorflow_errors_become_one_line(kind, hint, make_records):
     with (
         pytest.raises(InputError) as mistake,
-        batches.translate_errors(make_records(), lambda: "a place"),
+        batches.translate_errors(make_records(), lambda: "after step 3"),
     ):
         raise getattr(tf.errors, kind)(None, None, "what happened")
-    assert str(mistake.value) == f"a place: what happened{hint}"
+    assert str(mistake.value) == f"after step 3: what happened{hint}"
 
 
 def test_every_epoch_has_every_example_once_in_another_order(make_records):
@@ -98,13 +98,13 @@ def test_seed_decides_the_order(source):
 
 
 @pytest.mark.parametrize("start", [4, 24, 92, 100, 108, 256])
-def test_a_run_goes_on_where_it_stopped(source, start):
+def test_a_run_resumes_where_it_stopped(source, start):
     whole = numbers(source.training(batches.InputShard(4), seed=3), 80)
     rest = source.training(batches.InputShard(4), seed=3, start=start)
     assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
 
 
-def test_another_batch_size_goes_on_from_the_same_example(make_records):
+def test_another_batch_size_resumes_at_the_same_example(make_records):
     whole = flat(numbers(make_records().training(batches.InputShard(4), seed=3), 20))
     rest = make_records().training(batches.InputShard(3), seed=3, start=8)
     assert flat(numbers(rest, 10)) == whole[8:38]
@@ -120,17 +120,17 @@ def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
         for i in (0, 1)
     ]
     for step, batch in enumerate(whole):
-        of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
+        step_parts = flat([part[2 * step : 2 * step + 2] for part in parts])
         for name, value in batch.items():
-            combined = np.concatenate([part[name].numpy() for part in of_step])
+            combined = np.concatenate([part[name].numpy() for part in step_parts])
             np.testing.assert_array_equal(combined, value.numpy())
 
 
 def test_prepared_examples_resume_with_the_same_draws(make_records):
-    def draw(batch, seed, places):
+    def draw(batch, seed, positions):
         noise = tf.map_fn(
-            lambda place: tf.random.stateless_uniform([3], [seed, place]),
-            places,
+            lambda position: tf.random.stateless_uniform([3], [seed, position]),
+            positions,
             fn_output_signature=tf.float32,
         )
         return {**batch, "x": batch["x"] + noise}
@@ -171,11 +171,11 @@ def test_evaluation_is_shared_between_pipelines(make_records):
         for context in (tf.distribute.InputContext(2, i, 2) for i in (0, 1))
     ]
     assert len(parts[0]) == len(parts[1]) == 4
-    found = [b["number"][:, 0][b["example_weight"] > 0] for b in parts[0] + parts[1]]
-    assert sorted(np.concatenate(found)) == list(range(23))
+    rows = [b["number"][:, 0][b["example_weight"] > 0] for b in parts[0] + parts[1]]
+    assert sorted(np.concatenate(rows)) == list(range(23))
 
 
-def test_batches_of_like_length_are_padded_to_a_multiple():
+def test_batches_of_similar_length_are_padded_to_a_multiple():
     lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
     source = by_length(lengths, 4)
     result = list(source.training(batches.InputShard(4), seed=3).take(24))
@@ -191,7 +191,7 @@ def test_fewer_examples_than_a_batch_are_repeated():
     assert sorted(flat(numbers(read))) == [0] * 5 + [1] * 5
 
 
-def test_evaluation_by_length_comes_back_in_order(monkeypatch):
+def test_unshuffle_restores_the_order_of_an_evaluation(monkeypatch):
     monkeypatch.setattr(batches, "_EXAMPLES_TO_SORT", 8)
     read = list(by_length(LENGTHS).evaluation(batches.InputShard(3)))
     rows = np.concatenate([batch["row"] for batch in read])
