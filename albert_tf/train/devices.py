@@ -54,11 +54,11 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Returns a number of tokens; batches are padded to a multiple of it.
+    """Returns the number of tokens to a multiple of which batches are padded.
 
     0 means that all batches are padded to the maximum length. XLA compiles a step for
-    each length, so there should be few lengths. But on a CPU without `xla`, XLA
-    compiles at most GELU, in 35 ms.
+    each length, so there should be few lengths. On a CPU without `xla`, it compiles at
+    most GELU, in 35 ms, so there may be many.
 
     Args:
         strategy: the devices.
@@ -76,7 +76,7 @@ def all_reduce_sum(
 ) -> list[float]:
     """Returns the sum of each float32 number over the replicas of all workers.
 
-    It waits until all workers have called it.
+    The call returns when all workers have made it.
     """
 
     def add():

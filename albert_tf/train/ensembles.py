@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from albert_tf import weights
 from albert_tf.data import files
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import FineTuningTask, RunContext, Splits
+from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import finetune, loop, report
 from albert_tf.train.finetune import Job
@@ -111,11 +111,12 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
             table["chosen"] = [member.folder for member in members]
         ensemble = _mean(members, measure)
         metrics = {**ensemble.metrics}
-        context = RunContext(
-            *(job.config, job.writes, job.log),
-            answer=lambda split: ensemble.answers[split.name],
-            add_results=metrics.update,
-        )
+
+        def answer(split: Split) -> Any:
+            return ensemble.answers[split.name]
+
+        add_results = metrics.update
+        context = RunContext(job.config, job.writes, job.log, answer, add_results)
         task.predict_and_write(context, splits)
         table["ensemble"] = metrics
         if job.writes:

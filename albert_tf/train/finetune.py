@@ -77,7 +77,7 @@ class Job:
 
 
 def run(job: Job) -> dict[str, float]:
-    """Trains, evaluates, predicts and exports, as the settings of a job say.
+    """Trains, evaluates, predicts and exports, according to the settings of a job.
 
     Returns:
         The metrics of the best evaluation; with several seeds, of the best seed.
@@ -109,7 +109,7 @@ def run(job: Job) -> dict[str, float]:
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
         answer_split = functools.partial(answer, trainer, config)
-        context = RunContext(*(config, job.writes, job.log), answer_split, add_results)
+        context = RunContext(config, job.writes, job.log, answer_split, add_results)
         task.predict_and_write(context, splits)
         if config.initial_weights and not config.do_train and job.writes:
             _save_start(job, task, trainer.model)
@@ -256,7 +256,7 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
 
 
 def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
-    """Predicts a split with the model of a trainer; all workers must call it."""
+    """Predicts a split with a trainer's model; all workers must make this call."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     source = trainer.task.dataset([split], with_labels=False)
     return trainer.task.postprocess(split, trainer.predict(source, size))
@@ -282,15 +282,16 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
 
 
 def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
-    """Saves a model that another program has made, so that predict.py can read it.
+    """Saves the initial weights with `task.json`, so that predict.py can read them.
 
-    The model is saved only if the run predicts or exports without training.
+    The weights are saved only if another program has made them, and if the run predicts
+    or exports without training.
     """
     config, folder = job.config, job.folder
     start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
     is_from_run = metadata.is_from_run(metadata.find_task(start))
-    has_predictions = config.do_predict or config.export_dir
-    if has_predictions and not is_from_run and not any(folder.glob("*.index")):
+    is_used = config.do_predict or config.export_dir
+    if is_used and not is_from_run and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
         description = {**task.description, _INIT_KEY: config.initial_weights}
         metadata.write(folder, task.tokenizer, description)
@@ -302,11 +303,11 @@ def _check_num_runs(config: FineTuningSettings) -> None:
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
     content = "several runs; pass --num_runs"
-    is_other = holds_several and config.do_train
+    is_refused = holds_several and config.do_train
     if config.num_runs > 1:
         content = "a single run; pass --num_runs=1"
-        is_other = not holds_several and any(folder.glob("model.ckpt-*.index"))
-    if is_other:
+        is_refused = not holds_several and any(folder.glob("model.ckpt-*.index"))
+    if is_refused:
         raise InputError(f"--output_dir={folder}: has {content} or use another folder")
 
 
@@ -392,7 +393,8 @@ def _saved_settings(
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
-        # The first folder is the run's own. Training from another's makes a new head.
+        # The first folder is the run's own. If training starts from the folder of
+        # another run, the head is new.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, head={"kind": family.task_types[0]}, run={})

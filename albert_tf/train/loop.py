@@ -81,7 +81,7 @@ def run(
     log: IO[str] = sys.stderr,
     run_file: RunFile | None = None,
 ) -> "Run":
-    """Trains and evaluates, resuming from the newest checkpoint in `output_dir`.
+    """Trains and evaluates; resumes from the newest checkpoint in `output_dir`.
 
     Args:
         task: the task to train.
@@ -128,7 +128,7 @@ def run(
 
 
 class Run:
-    """A run, which trains, and logs, saves and evaluates at intervals.
+    """A run: trains, and logs, saves and evaluates at intervals.
 
     Attributes:
         trainer: the trainer, which holds the last weights.
@@ -200,7 +200,7 @@ class Run:
             self._reporter.log_end(self.best)
 
     def _steps_to_event(self) -> int:
-        """Returns the number of steps until something is due."""
+        """Returns the number of steps until the next log, checkpoint or evaluation."""
         config, step = self._config, self._step
         if not self._train_metrics:
             return 1  # the first step is logged
@@ -211,7 +211,7 @@ class Run:
         return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event with this interval is due; after the last step all are."""
+        """Whether an event with this interval is due; all are after the last step."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
@@ -241,8 +241,8 @@ class Run:
     def _save(self) -> None:
         """Writes a checkpoint of the current step, if it does not exist yet."""
         self._last_save_time = time.monotonic()
-        exists = self.checkpoints.newest() == self.checkpoints.prefix(self._step)
-        if self._reporter.enabled and not exists:
+        is_saved = self.checkpoints.newest() == self.checkpoints.prefix(self._step)
+        if self._reporter.enabled and not is_saved:
             self.checkpoints.save(self.trainer.examples_seen)
 
     def _should_stop_early(self) -> bool:
@@ -263,7 +263,8 @@ class Run:
 
 def _restore(task, config, model, checkpoints, log) -> int:
     """Restores or initializes the model; returns the number of examples seen."""
-    examples_seen, initial_weights = 0, config.initial_weights
+    examples_seen = 0
+    initial_weights = config.initial_weights
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")

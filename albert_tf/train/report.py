@@ -45,7 +45,7 @@ class Reporter:
         self._task = task
         self._config = config
         self.enabled = enabled
-        # Step and time of the first progress line, to estimate the remaining time.
+        # The step and the time of the first progress line, for the remaining time.
         self._first_step, self._first_time = 0, 0.0
         # Step of the last progress line.
         self._logged_step = 0
@@ -94,8 +94,8 @@ class Reporter:
         if not self.enabled:
             return
         if self._trackers is None:
-            # The first line covers one step, whose time includes tracing the graph. So
-            # only later steps count in the estimate of the remaining time.
+            # The first line is for one step, whose time includes tracing the graph. So
+            # the estimate of the remaining time uses only later steps.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
             if step > 1:
@@ -126,6 +126,7 @@ class Reporter:
         self._bar.refresh()
 
     def _log_progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Logs a line of progress, for a file or another program."""
         total, steps = self._config.num_train_steps, step - self._first_step
         remaining = "?"
         if steps:
@@ -170,7 +171,7 @@ class Reporter:
         add_results(self.folder, {**metrics, "global_step": step, **extra})
         self._summarize("eval", step, metrics)
         if self._config.do_train:
-            # This comes last: a run killed before it repeats the evaluation.
+            # This line comes last: without it, a resumed run repeats the evaluation.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:

@@ -31,7 +31,7 @@ _MIN_LOSS_SCALE = 1.0
 
 @dataclasses.dataclass
 class _Window:
-    """Totals of the steps since the last line of progress.
+    """Totals of the training steps since the last line of progress.
 
     Attributes:
         steps: the number of steps.
@@ -47,7 +47,7 @@ class _Window:
 
 
 class Trainer:
-    """Trains, evaluates and predicts.
+    """Trains a model, evaluates it and predicts with it, by compiled steps.
 
     Args:
         task: the task to train.
@@ -57,7 +57,7 @@ class Trainer:
         optimizer: built for the model, under the strategy; None if nothing is trained.
         examples_seen: number of examples that the run has seen, which are skipped.
         log: logs a line of progress of a long evaluation or prediction.
-        flag: shows that a signal has asked to stop. Default: no signal sets it.
+        flag: shows that a signal has asked to stop. By default, nothing sets it.
 
     Attributes:
         task: the argument.
@@ -103,7 +103,7 @@ class Trainer:
         self._gradients = self._compile_gradients()
 
     def train(self, num_steps: int) -> dict[str, float]:
-        """Makes updates.
+        """Updates the weights with the next batches.
 
         Args:
             num_steps: the number of updates.
@@ -206,10 +206,14 @@ class Trainer:
     def _read(
         self, read: Callable[[batches.InputShard], tf.data.Dataset], batch_size: int
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Reads the data of this worker.
+        """Makes the dataset of this worker.
 
         A single device does not need the iterators of tf.distribute. They tune their
         threads even if the options of the dataset forbid it, see `batches`.
+
+        Args:
+            read: makes the dataset of one input pipeline.
+            batch_size: number of examples in a batch, over all devices.
         """
 
         def read_shard(context):
@@ -251,12 +255,16 @@ class Trainer:
     # Stopping
 
     def _share_signal(self) -> None:
-        """Sends a signal to the other workers with the sums of the next step."""
+        """Tells the other workers of a signal, with the sums of the next step."""
         if self._signal is not None and self._flag.signum is not None:
             self._signal.assign(1.0)
 
     def _must_stop(self, sums: Any) -> bool:
-        """Whether to stop; several workers decide by the last element of `sums`."""
+        """Whether to stop after a step with the result `sums`.
+
+        With several workers, the last element of `sums` is the number of workers that
+        got a signal.
+        """
         if self._signal is None:
             return self._flag.signum is not None
         return bool(sums[-1] > 0)
@@ -282,9 +290,9 @@ class Trainer:
         return layers.fuse_gelu(_fuse)(self._microbatch_gradients)
 
     def _steps(self, count: int) -> list[dict[str, tf.Tensor]]:
-        """Makes updates one by one; returns their results.
+        """Makes `count` updates one by one; returns their results.
 
-        After a signal there are fewer updates, but equally many on all workers.
+        After a signal there are fewer updates. All workers make the same number.
         """
         results: list[dict[str, tf.Tensor]] = []
         step = self._get_graph("train", self._train_step, self._iterator)
@@ -294,9 +302,9 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            # The last settled step, if any, decides. Later sums may not be ready.
-            settled = results if self._signal is None else results[:-_STEPS_TO_AGREE]
-            if any(self._must_stop(result["sums"]) for result in settled[-1:]):
+            # With several workers, the sums of the newest steps may not be ready.
+            ready = results if self._signal is None else results[:-_STEPS_TO_AGREE]
+            if ready and self._must_stop(ready[-1]["sums"]):
                 break
         return results
 
@@ -315,9 +323,14 @@ class Trainer:
         return result
 
     def _get_graph(self, name: str, step: Callable, dataset) -> Callable:
-        """Returns a step as one graph for inputs of all lengths.
+        """Returns a step as one graph for batches of all lengths.
 
         Tracing twelve layers takes seconds, so later calls reuse the graph.
+
+        Args:
+            name: the name of the step.
+            step: a function of a batch.
+            dataset: the batches, or their iterator; only `element_spec` is used.
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
@@ -448,7 +461,7 @@ class Trainer:
         return {**predictions, ROW: batch[ROW]} if predictions else {}
 
     def _reduce(self, sums):
-        """Adds up `_pack` over the replicas; several workers append their signals."""
+        """Adds up the results of `_pack`, and the workers' signals, over replicas."""
         if self._signal is not None:
             sums = tf.concat([sums, [self._signal]], axis=0)
         return _all_reduce_sum(sums)
@@ -494,7 +507,11 @@ class Trainer:
     def _check_finite(self, losses: np.ndarray, results) -> None:
         """Checks that all losses and gradients of some steps are finite.
 
-        It is called before a checkpoint of these steps is saved.
+        `train` calls this method, so no checkpoint of a bad step is saved.
+
+        Args:
+            losses: the loss of each step.
+            results: the other results of each step.
         """
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
