@@ -1,17 +1,17 @@
-"""Makes batches: endless, shuffled and resumable ones, or each example once, in order.
+"""Makes batches of examples from record files or from memory, with `tf.data`.
 
-The examples of a batch, and all random draws that prepare them, depend only on the seed
-and on the position in the run, not on the number of devices or restarts. So a run
-resumes from the number of examples seen, and saves no buffer.
+A dataset for training is endless and shuffled. A dataset for evaluation has each
+example once. The examples of a training batch, and all random draws that prepare them,
+depend only on the seed and on the position in the run, not on the number of devices or
+restarts. So a run resumes from the number of examples seen, and saves no buffer.
 
 B is the number of rows in the batch of all devices together.
 """
 
 import contextlib
 import dataclasses
-import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,13 @@ from albert_tf.data import cores, records
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
+# Prepares parsed records for the model, see `Records.prepare`.
 Prepare = Callable[[Batch, int, tf.Tensor], Batch]
+# The context of a run with one input pipeline and one replica.
+_ONE_DEVICE = tf.distribute.InputContext()
+
+# The name of the number of an example in its source; the number is -1 for padding.
+ROW = "row"
 
 # No function here branches on a tensor, so none needs AutoGraph. Converting functions
 # with AutoGraph takes longer than building the graphs.
@@ -33,11 +39,11 @@ _PARALLEL_FILES = 16
 # Number of prefetched batches, and of parallel calls that parse records.
 _PREFETCHED = 8
 _PARALLEL_CALLS = 16
-# Number of rows in a call of `prepare`; each call has a cost.
+# Minimum number of rows in a call of `prepare`, because each call has a fixed cost.
 _ROWS_TO_PREPARE = 512
 # Training sorts the examples of _BATCHES_TO_SORT batches by length. Evaluation sorts
 # _EXAMPLES_TO_SORT at a time, since their outputs wait in memory for the original
-# order. Training on records also sorts at most that many, since it holds them parsed.
+# order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
@@ -47,7 +53,7 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
     """Turns TensorFlow's errors into InputError.
 
     TensorFlow's messages name an operation, not a record. If a record can be the cause
-    of an error, `Records.locate_error` searches for this record.
+    of an error, `records.locate_error` searches for this record.
 
     Args:
         source: the source that is read in the block.
@@ -61,9 +67,9 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
         code = getattr(error, "error_code", tf.errors.DATA_LOSS)
-        is_of_record = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
-        if is_of_record and isinstance(source, Records):
-            source.locate_error()
+        is_record_error = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
+        if is_record_error and isinstance(source, Records):
+            records.locate_error(source.files, source.spec, source.limits)
         message = errors.summarize(error)
         if code == tf.errors.RESOURCE_EXHAUSTED:
             message += "; expected more memory, smaller batches, or for training more "
@@ -73,22 +79,16 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Examples in record files; evaluation reads them in order.
+    """Examples in record files.
 
     Attributes:
-        files: TFRecord files, plain or all compressed with gzip.
+        files: TFRecord files, plain or compressed with gzip.
         sizes: number of records in each file.
         spec: the features to read.
         prepare: transforms a batch of examples; also takes the seed, and the positions
             of the examples in the run, int64 [B].
         limits: upper limits of the values of some features, see `records.parser`. The
             check takes 5 % of the time.
-        padded: {feature that is 0 only in padding: other features of that length}. If
-            it is not empty, training groups rows by the length of the first feature,
-            and cuts features to the longest row of a batch. A run with another batch
-            size then resumes only at about the same position.
-        multiple: lengths are rounded up to a multiple of this number, see
-            `BucketedExamples`.
     """
 
     files: tuple[str, ...]
@@ -96,25 +96,15 @@ class Records:
     spec: records.Spec
     prepare: Prepare | None = None
     limits: records.Limits = dataclasses.field(default_factory=dict)
-    padded: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    multiple: int = 8
 
     def __len__(self) -> int:
         """Returns the number of examples."""
         return sum(self.sizes)
 
-    def locate_error(self) -> None:
-        """Searches for the record on which TensorFlow has failed.
-
-        Raises:
-            InputError: a record cannot be used; the message names it.
-        """
-        records.locate_error(self.files, self.spec, self.limits)
-
     def training(
         self, shard: "InputShard", *, seed: int, start: int = 0
     ) -> tf.data.Dataset:
-        """Reads all examples again and again, in another order in each epoch.
+        """Makes an endless dataset, in which each epoch has another order.
 
         Args:
             shard: the rows to read of each batch.
@@ -124,8 +114,6 @@ class Records:
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
         """
-        if self.padded:
-            return _make_buckets(self, shard, seed, start)
         raw_records = _take_rows(self._read_epochs(seed, start), shard)
         if self.prepare is not None:
             raw_records = raw_records.batch(-(-_ROWS_TO_PREPARE // shard.rows))
@@ -136,11 +124,12 @@ class Records:
     def evaluation(
         self, shard: "InputShard", *, max_batches: int | None = None
     ) -> tf.data.Dataset:
-        """Reads the examples once.
+        """Makes a dataset that has each example once.
 
-        Padding examples fill up one of the batches. `example_weight`, float32
-        [replica_batch_size], is 1 for an example and 0 for padding; `row`, int32
-        [replica_batch_size], is the number of the example, or -1.
+        Padding examples complete the last batch of a source or group. The feature
+        `example_weight`, float32 [replica_batch_size], is 1 for an example and 0 for
+        padding. `row`, int32 [replica_batch_size], is the number of the example in the
+        source, and -1 for padding.
 
         Args:
             shard: the rows to read of each batch.
@@ -149,7 +138,7 @@ class Records:
         Returns:
             A dataset of {name: int32 or float32 [replica_batch_size, ...]}.
         """
-        raw_records = self._read(tf.constant(self.files))
+        raw_records = self._read(self._files_to_read())
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * shard.batch_size)
@@ -161,7 +150,7 @@ class Records:
         def add_numbers(positions, batch):
             row = tf.cast(tf.where(positions < count, positions, -1), tf.int32)
             weight = tf.cast(row >= 0, tf.float32)
-            return {**batch, "row": row, "example_weight": weight}
+            return {**batch, ROW: row, "example_weight": weight}
 
         dataset = self._parse(_take_rows(raw_records, shard), seed=0).map(add_numbers)
         return _divide_and_prefetch(dataset, shard)
@@ -177,41 +166,42 @@ class Records:
         @_without_autograph
         def read_epoch(number):
             files = tf.random.experimental.stateless_shuffle(
-                tf.constant(self.files), tf.stack([seed, number])
+                self._files_to_read(), tf.stack([seed, number])
             )
             # The order of these elements makes this seed differ from the one above.
-            draw = tf.random.stateless_uniform(
+            shuffle_seed = tf.random.stateless_uniform(
                 [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
             )
+            buffer = min(_SHUFFLE_BUFFER, len(self))
             return self._read(files).shuffle(
-                min(_SHUFFLE_BUFFER, len(self)), draw, reshuffle_each_iteration=False
+                buffer, shuffle_seed, reshuffle_each_iteration=False
             )
 
         epoch, skipped = divmod(start, len(self))
         epochs = tf.data.Dataset.counter(epoch).flat_map(read_epoch)
         return epochs.skip(skipped).enumerate(start)
 
+    def _files_to_read(self) -> tf.Tensor:
+        """Returns string [n, 2]: the name and the compression of each file."""
+        return tf.constant([(file, records.compression(file)) for file in self.files])
+
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
         """Reads serialised examples, alternately from up to 16 of the files."""
-        compression = records.compression(self.files)
         cycle_length = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
-            _without_autograph(lambda file: tf.data.TFRecordDataset(file, compression)),
+            _without_autograph(lambda file: tf.data.TFRecordDataset(file[0], file[1])),
             cycle_length=cycle_length,
             num_parallel_calls=min(cores.available(), cycle_length),
             deterministic=True,
         )
 
-    def _parse(
-        self, items: tf.data.Dataset, seed: int, calls: int = _PARALLEL_CALLS
-    ) -> tf.data.Dataset:
+    def _parse(self, items: tf.data.Dataset, seed: int) -> tf.data.Dataset:
         """Parses and prepares serialised examples.
 
         Args:
             items: positions in the run and serialised examples, each [N], or [n, N] for
                 n batches that are parsed and prepared together.
             seed: the seed for `prepare`.
-            calls: maximum number of parallel calls.
 
         Returns:
             A dataset of positions and of the features of their examples.
@@ -222,7 +212,7 @@ class Records:
         def parse_batch(positions, serialised):
             return tf.reshape(positions, [-1]), parse(tf.reshape(serialised, [-1]))
 
-        calls = min(cores.available(), calls)
+        calls = min(cores.available(), _PARALLEL_CALLS)
         dataset = items.map(parse_batch, num_parallel_calls=calls, deterministic=True)
         if self.prepare is None:
             return dataset
@@ -266,7 +256,7 @@ class BucketedExamples:
         """See `Records.training`."""
         size = shard.batch_size
 
-        def batches(source):
+        def generate(source):
             group_batches = _batches_to_sort(len(source), size)
             group, skipped = divmod(start // size, group_batches)
             while True:
@@ -274,18 +264,20 @@ class BucketedExamples:
                 yield from source._shuffle(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
-        return self._dataset(batches, shard, with_numbers=False)
+        return self._dataset(generate, shard, with_numbers=False)
 
     def evaluation(self, shard, *, max_batches=None) -> tf.data.Dataset:
-        """See `Records.evaluation`."""
-        # About 8,192 examples at a time are sorted by length. `unshuffle` restores the
-        # order.
+        """See `Records.evaluation`.
+
+        About 8,192 examples at a time are sorted by length. `unshuffle` restores the
+        order.
+        """
         size = shard.batch_size
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * size)
 
-        def batches(source):
+        def generate(source):
             group_examples = max(1, _EXAMPLES_TO_SORT // size) * size
             for begin in range(0, count, group_examples):
                 rows = np.arange(begin, min(begin + group_examples, count))
@@ -293,7 +285,7 @@ class BucketedExamples:
                 padding = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([padding, rows]).reshape(-1, size)
 
-        return self._dataset(batches, shard, with_numbers=True)
+        return self._dataset(generate, shard, with_numbers=True)
 
     def _shuffle(self, begin: int, seed: int, size: int) -> np.ndarray:
         """Returns the examples of each batch in a training group, in random order.
@@ -321,7 +313,15 @@ class BucketedExamples:
         # The 1 makes this seed differ from the seeds of epochs.
         return np.random.default_rng([seed, begin, 1]).permutation(rows)
 
-    def _dataset(self, batches, shard, with_numbers) -> tf.data.Dataset:
+    def _dataset(self, generate, shard, with_numbers) -> tf.data.Dataset:
+        """Makes a dataset from the numbers of the examples.
+
+        Args:
+            generate: yields for each batch the numbers of its examples, int [B], with
+                -1 for padding; takes this object as an argument.
+            shard: the rows to read of each batch.
+            with_numbers: whether batches have `row` and `example_weight`.
+        """
         # TensorFlow never releases the generator function, so this function must not
         # hold the examples.
         source = weakref.proxy(self)
@@ -331,15 +331,16 @@ class BucketedExamples:
             if not with_numbers:
                 return batch
             weight = (rows >= 0).astype(np.float32)
-            return {**batch, "row": rows.astype(np.int32), "example_weight": weight}
+            return {**batch, ROW: rows.astype(np.int32), "example_weight": weight}
 
         def pipeline_batches():
-            for rows in batches(source):
+            for rows in generate(source):
                 length = source.longest
                 if source.multiple:
                     tokens = int(source.lengths[rows[rows >= 0]].max())
                     length = min(_round_up(tokens, source.multiple), length)
-                part = rows[shard.pipeline * shard.rows :][: shard.rows]
+                first = shard.context.input_pipeline_id * shard.rows
+                part = rows[first : first + shard.rows]
                 # The last row is never padding, so its example can fill padding rows.
                 yield make(part, length, padding_row=rows[-1])
 
@@ -352,7 +353,7 @@ class BucketedExamples:
         # samples of different lengths show these sizes. If `multiple` is 0, all batches
         # have the same length.
         row = np.zeros(1, np.int64)
-        lengths = self.longest, self.longest + bool(self.multiple)
+        lengths = self.longest, self.longest + (1 if self.multiple else 0)
         samples = (make(row, length) for length in lengths)
         dataset = tf.data.Dataset.from_generator(
             pipeline_batches, output_signature=tf.nest.map_structure(to_spec, *samples)
@@ -364,23 +365,25 @@ Source = Records | BucketedExamples
 
 
 def unshuffle(
-    outputs: Iterator[tuple[np.ndarray, Mapping[str, np.ndarray]]],
-) -> Iterator[Mapping[str, np.ndarray]]:
+    outputs: Iterable[Mapping[str, Any]],
+) -> Iterator[dict[str, np.ndarray]]:
     """Puts outputs in the order of a source's examples.
 
     Args:
-        outputs: for each batch, the numbers of its examples, -1 for padding, and
-            {name: [B, ...]}. The outputs of an example wait in memory until those of
-            all earlier examples are there.
+        outputs: {name: [B, ...]} for each batch. The numbers of the examples have the
+            name `ROW`; padding has the number -1. The outputs of an example wait in
+            memory until the outputs of all earlier examples have arrived.
 
     Yields:
         {name: [...]}, the outputs of each example.
     """
-    waiting: dict[int, Mapping[str, np.ndarray]] = {}
+    waiting: dict[int, dict[str, np.ndarray]] = {}
     next_row = 0
-    for rows, values in outputs:
+    for batch in outputs:
+        arrays = {name: np.asarray(value) for name, value in batch.items()}
+        rows = arrays.pop(ROW)
         for i in np.flatnonzero(rows >= 0):
-            waiting[int(rows[i])] = {name: value[i] for name, value in values.items()}
+            waiting[int(rows[i])] = {name: value[i] for name, value in arrays.items()}
         while next_row in waiting:
             yield waiting.pop(next_row)
             next_row += 1
@@ -391,44 +394,24 @@ class InputShard:
     """The rows of each batch that one input pipeline reads for its own replicas.
 
     Attributes:
-        batch_size: rows of all pipelines, B; a multiple of `pipelines`.
-        pipelines: number of input pipelines, one on each worker.
-        pipeline: number of this pipeline, from 0.
-        replica_batch_size: rows of one replica; None: all rows of the pipeline.
+        batch_size: number of rows of all pipelines, B.
+        context: the pipelines and replicas; by default, there is one of each.
     """
 
     batch_size: int
-    pipelines: int = 1
-    pipeline: int = 0
-    replica_batch_size: int | None = None
-
-    @classmethod
-    def from_context(
-        cls, context: tf.distribute.InputContext, batch_size: int
-    ) -> "InputShard":
-        """Returns the rows that `tf.distribute` expects from a pipeline."""
-        return cls(
-            batch_size,
-            context.num_input_pipelines,
-            context.input_pipeline_id,
-            context.get_per_replica_batch_size(batch_size),
-        )
+    context: tf.distribute.InputContext = _ONE_DEVICE
 
     @property
     def rows(self) -> int:
-        """Rows of this pipeline in each batch."""
-        return self.batch_size // self.pipelines
-
-    @property
-    def per_replica(self) -> int:
-        """Rows of one replica in each batch."""
-        return self.replica_batch_size or self.rows
+        """Number of rows of this pipeline in each batch."""
+        return self.batch_size // self.context.num_input_pipelines
 
 
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
     """Takes the rows that one pipeline reads of each batch, as one batch."""
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
-    return raw_records.shard(shard.pipelines, shard.pipeline)
+    context = shard.context
+    return raw_records.shard(context.num_input_pipelines, context.input_pipeline_id)
 
 
 def _batches_to_sort(examples: int, batch_size: int) -> int:
@@ -438,54 +421,6 @@ def _batches_to_sort(examples: int, batch_size: int) -> int:
 
 def _round_up(number: Any, multiple: int) -> Any:
     return -(-number // multiple) * multiple
-
-
-def _make_buckets(
-    source: Records, shard: InputShard, seed: int, start: int
-) -> tf.data.Dataset:
-    """Makes batches of similar length for training, see `BucketedExamples`.
-
-    Every pipeline reads all examples and takes its rows of each batch.
-    """
-    size = shard.batch_size
-    group_batches = _batches_to_sort(min(len(source), _EXAMPLES_TO_SORT), size)
-    group, skipped = divmod(start // size, group_batches)
-    raw_records = source._read_epochs(seed, group * group_batches * size)
-    raw_records = raw_records.batch(group_batches * size, drop_remainder=True)
-    first_mask = next(iter(source.padded))
-
-    def shuffle_group(positions, batch):
-        lengths = {mask: _ends(batch[mask]) for mask in source.padded}
-        tokens = lengths[first_mask]
-        # Sort within epochs: else copies of an example from two epochs are neighbours.
-        epochs = tf.cast(positions // len(source), tf.int32)
-        order = tf.argsort(epochs * (tf.reduce_max(tokens) + 1) + tokens, stable=True)
-        order = tf.random.experimental.stateless_shuffle(
-            tf.reshape(order, [group_batches, size]), tf.stack([seed, positions[0]])
-        )
-        rows = tf.data.Dataset.from_tensor_slices(order)
-        return rows.map(_without_autograph(functools.partial(cut, batch, lengths)))
-
-    def cut(group, lengths, rows):
-        batch = {name: tf.gather(value, rows) for name, value in group.items()}
-        for mask, others in source.padded.items():
-            longest = tf.reduce_max(tf.gather(lengths[mask], rows))
-            length = _round_up(tf.maximum(longest, 1), source.multiple)
-            for name in batch.keys() & {mask, *others}:
-                batch[name] = batch[name][:, :length]
-        first_row = shard.pipeline * shard.rows
-        return {n: value[first_row:][: shard.rows] for n, value in batch.items()}
-
-    # The next group is made during training on the current one.
-    groups = source._parse(raw_records, seed, calls=1).prefetch(1)
-    batches = groups.flat_map(_without_autograph(shuffle_group)).skip(skipped)
-    return _divide_and_prefetch(batches, shard)
-
-
-def _ends(values: tf.Tensor) -> tf.Tensor:
-    """Returns the length of each row up to its last positive number: int32 [B]."""
-    ends = tf.range(1, values.shape[1] + 1)
-    return tf.reduce_max(tf.where(values > 0, ends, 0), axis=1)
 
 
 def _divide_and_prefetch(
@@ -498,6 +433,6 @@ def _divide_and_prefetch(
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    replicas = shard.rows // shard.per_replica
-    dataset = dataset.rebatch(shard.per_replica, drop_remainder=True)
-    return dataset.prefetch(_PREFETCHED * replicas).with_options(options)
+    rows = shard.context.get_per_replica_batch_size(shard.batch_size)
+    dataset = dataset.rebatch(rows, drop_remainder=True)
+    return dataset.prefetch(_PREFETCHED * shard.rows // rows).with_options(options)

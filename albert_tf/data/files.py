@@ -16,8 +16,11 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 
 LOCK = ".lock"
+# A name that `_temporary_suffix` has made.
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]{8}", re.DOTALL)
+# The end of a message about a text in another encoding.
 OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
+# The first bytes of a gzip file.
 GZIP_MAGIC = b"\x1f\x8b"
 # One mark of UTF-32 begins with a mark of UTF-16, so UTF-32 comes first.
 _BYTE_ORDER_MARKS = {
@@ -83,7 +86,7 @@ def to_utf8(
             f"{path}: UTF-16 without a byte order mark; expected UTF-8"
             f"{'' if encoding is None else ', or --encoding=utf-16-le'}"
         )
-    # Otherwise `data` stays as it is: UTF-8, perhaps with invalid bytes.
+    # With "surrogateescape", UTF-8 stays as it is, perhaps with invalid bytes.
     if name != "utf-8" or handler == "strict":
         try:
             text = data.decode(name, handler)

@@ -101,11 +101,12 @@ def rows(
     Raises:
         JsonError: the file is one value, and not valid JSON.
     """
-    # Lines after a complete first line are JSON lines. A list may also continue after
-    # such a line.
     first_line, _, other_lines = text.strip().partition("\n")
+    # If the first line is a complete value, JSON lines follow. A first line that begins
+    # a list may look complete, and the list may continue.
     is_complete = not first_line.startswith("{") or first_line.rstrip().endswith("}")
-    if first_line and (first_line.startswith("[") or not (other_lines and is_complete)):
+    is_jsonl = other_lines and is_complete and not first_line.startswith("[")
+    if first_line and not is_jsonl:
         value = parse(text, path)
         if isinstance(value, dict) and header is not None:
             header |= value

@@ -9,8 +9,8 @@ write files with a spec; `check`, `parser` and `dataset` read them with it:
     for batch in dataset(["train.tfrecord"], SPEC, batch_size=8):
         ...
 
-Writing needs neither TensorFlow nor protocol buffer objects: worker processes start in
-a fraction of a second, and a record takes microseconds.
+Writing needs neither TensorFlow nor protocol buffer objects. So worker processes start
+in a fraction of a second, and a record takes microseconds.
 """
 
 import contextlib
@@ -197,12 +197,12 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
         A dataset of {name: int32 or float32 [B, length]}.
 
     Raises:
-        InputError: see `check` and `compression`.
+        InputError: see `check`.
     """
     import tensorflow as tf
 
     check(files, spec)
-    records = tf.data.TFRecordDataset(list(files), compression_type=compression(files))
+    records = tf.data.TFRecordDataset(list(files), compression(files[0]))
     return records.batch(batch_size).map(parser(spec))
 
 
@@ -215,7 +215,7 @@ def count(path: str) -> int:
     import tensorflow as tf
 
     with errors.wrap_read(path, "a whole TFRecord file"):
-        records = tf.data.TFRecordDataset(path, compression([path]), 1 << 20)
+        records = tf.data.TFRecordDataset(path, compression(path), 1 << 20)
         # Calls for batches take a tenth of the time of calls for records.
         sizes = records.batch(1000).map(tf.size)
         return int(sizes.reduce(0, tf.add))
@@ -232,7 +232,7 @@ def features_of(path: str) -> dict[str, Feature]:
     kinds = {"int64_list": "int", "float_list": "float", "bytes_list": "bytes"}
     features = {}
     with errors.wrap_read(path, "a TFRecord file of tf.train.Examples"):
-        for record in tf.data.TFRecordDataset(path, compression([path])).take(1):
+        for record in tf.data.TFRecordDataset(path, compression(path)).take(1):
             example = tf.train.Example.FromString(record.numpy())
             for name, value in example.features.feature.items():
                 # A feature without any list counts as one with an empty list.
@@ -251,9 +251,10 @@ def check(files: Iterable[str], spec: Spec) -> None:
     """
     for path in files:
         features = features_of(path)
-        for name, expected in spec.items() if features else ():
+        for name, expected in spec.items():
             actual = features.get(name)
-            if actual != expected:
+            # A file without records fits every spec.
+            if features and actual != expected:
                 raise InputError(
                     f"{path}: feature {name!r}: {actual or 'missing'}; expected "
                     f"{expected}"
@@ -263,7 +264,7 @@ def check(files: Iterable[str], spec: Spec) -> None:
 def locate_error(
     files: Iterable[str], spec: Spec, limits: Limits | None = None
 ) -> None:
-    """Finds the record on which `tf.data` failed; `tf.data` does not name the record.
+    """Finds the record on which `tf.data` failed, since its error names no record.
 
     Args:
         files: TFRecord files.
@@ -277,39 +278,30 @@ def locate_error(
     import tensorflow as tf
 
     for path in files:
-        items = tf.data.TFRecordDataset(path, compression([path])).batch(1)
-        whole = 0  # number of records before the bad one
+        items = tf.data.TFRecordDataset(path, compression(path)).batch(1)
+        number = 1  # of the record to parse next
         try:
             for _ in items.map(parser(spec, limits)):
-                whole += 1
+                number += 1
         # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise InputError(
-                f"{path}: record {whole + 1}: {errors.summarize(error)}; expected a "
+                f"{path}: record {number}: {errors.summarize(error)}; expected a "
                 f"whole record with the features of the others"
             ) from error
 
 
-def compression(files: Sequence[str]) -> Literal["", "GZIP"]:
-    """Returns the compression of files, which their first bytes show.
+def compression(path: str) -> Literal["", "GZIP"]:
+    """Returns the compression of a file, which its first bytes show.
 
     Returns:
         The name for `tf.data.TFRecordDataset`.
 
     Raises:
-        InputError: a file cannot be read, or some are compressed and some are not.
+        InputError: the file cannot be read.
     """
-    # The keys say whether a file is compressed.
-    paths = {}
-    for path in files:
-        with errors.wrap_read(path), open(path, "rb") as file:
-            paths[file.read(2) == GZIP_MAGIC] = path
-    if len(paths) == 2:
-        raise InputError(
-            f"{paths[True]} is compressed with gzip and {paths[False]} is not; "
-            f"read them in separate runs"
-        )
-    return "GZIP" if True in paths else ""
+    with errors.wrap_read(path), open(path, "rb") as file:
+        return "GZIP" if file.read(2) == GZIP_MAGIC else ""
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:

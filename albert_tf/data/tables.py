@@ -4,22 +4,23 @@ r"""Reads tables of text with named columns: TSV, CSV and JSON.
 
 The suffix decides the format:
 
-- `.tsv`, `.txt`: one row per line, cells between tabs, as in GLUE: no quoting, so a
-  quotation mark is text.
+- `.tsv`, `.txt`: one row per line, and tabs between cells. As in GLUE, there is no
+  quoting, so a quotation mark is text.
 - `.csv`: commas, and double quotes around cells that contain commas, quotes or line
   ends.
 - `.jsonl`, `.json`: one object per line, whose keys are the columns; or another form
   that `json_values.rows` reads.
 
-A `Dialect`, Excel's first line `sep=;`, or a header with another delimiter overrides
-the suffix.
+A `Dialect`, a first line `sep=;` (which Excel reads), or a header with another
+delimiter overrides the suffix.
 
-Lines end with `\n` or `\r\n`, or all of them with `\r`; otherwise a lone `\r` is a
-character of the text. An empty line after the header is skipped and counted, except in
-a TSV table of one column, where it is an empty text (in CSV `""` is an empty text).
+Lines end with `\n` or `\r\n`. If a file has no `\n`, its lines may end with `\r`;
+otherwise a lone `\r` is a character of the text. An empty line after the header is
+skipped and counted, except in a TSV table of one column, where it is an empty text (in
+CSV `""` is an empty text).
 
-A broken row is an error that names file and line, or, on request, is skipped and
-reported.
+A broken row is an error that names file and line. With `skip_bad_rows`, it is skipped
+and reported.
 """
 
 import codecs
@@ -70,9 +71,10 @@ class Column(NamedTuple):
     Attributes:
         name: its name.
         alternative: another name, which some files use.
-        required: whether all tables must have it; if not, all its values are None in
-            a table without it.
-        may_be_empty: whether an empty cell is valid; if not, its row is broken.
+        required: whether all tables must have the column. If not, its values are None
+            in a table without the column.
+        may_be_empty: whether an empty cell is valid. If not, the row of an empty cell
+            is broken.
     """
 
     name: str
@@ -83,8 +85,8 @@ class Column(NamedTuple):
     def find(self, names: Collection[str]) -> str | None:
         """Returns the name of the column in a table; None if the table lacks it.
 
-        Without an exact match, this is the only name that is equal except for its case
-        and outer white space.
+        If no name matches exactly, upper case and outer white space are ignored, and
+        exactly one name must match.
         """
         expected = [name for name in (self.name, self.alternative) if name]
         for name in expected:
@@ -218,6 +220,7 @@ def lines(
     ):
         converted = files.to_utf8(first_line + b"".join(data), path, encoding)
         first_line, data = b"", io.BytesIO(converted)
+    # `filter` drops the first line if there is none, or if `data` holds all lines.
     for number, line in enumerate(itertools.chain(filter(None, [first_line]), data), 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
@@ -291,9 +294,11 @@ def _open_cells(
     """Opens the text of a TSV or CSV table, see `_open`."""
     default = "," if files.suffix(path) == ".csv" else "\t"
     is_quoted = dialect.quoted or default == ","
-    delimiter, skipped_lines = dialect.delimiter or default, 0
-    if is_quoted and (match := _SEP.match(text)):
-        delimiter, skipped_lines, text = match[1], 1, text[match.end() :]
+    delimiter = dialect.delimiter or default
+    match = _SEP.match(text) if is_quoted else None
+    if match:
+        # An empty line before the header is ignored, and keeps the numbers of lines.
+        delimiter, text = match[1], f"\n{text[match.end() :]}"
     first_line = text.lstrip("\r\n").partition("\n")[0].rstrip("\r")
     if header is None and "\r" in first_line:
         raise InputError(f"{path}: lines end with \\r alone; expected \\n or \\r\\n")
@@ -311,7 +316,7 @@ def _open_cells(
     if is_quoted:
         # If the first line has a space after a delimiter, cells begin after spaces.
         skip_space = f"{delimiter} " in first_line
-        rows = _split_quoted(text, path, delimiter, skip_space, 1 + skipped_lines)
+        rows = _split_quoted(text, path, delimiter, skip_space)
     if header is None:
         rows = itertools.dropwhile(lambda row: row[1] is json_values.BLANK, rows)
         line, header = next(rows, (1, None))
@@ -341,7 +346,7 @@ def _from_cells(
 
 
 def _check_cells(cells: Any) -> None:
-    """Raises an error that has the place of cells, or the error of a cell."""
+    """Raises the RowError that stands for a broken row, or the error of a cell."""
     if isinstance(cells, RowError):
         raise cells
     for cell in cells:
@@ -366,7 +371,7 @@ def _split_unquoted(text: str, delimiter: str) -> _NumberedRows:
 
 
 def _split_quoted(
-    text: str, path: Path, delimiter: str, skip_space: bool, first_number: int
+    text: str, path: Path, delimiter: str, skip_space: bool
 ) -> _NumberedRows:
     csv.field_size_limit(sys.maxsize)
     text = re.sub("\r(?!\n|\\Z)", _RETURN, text)
@@ -377,7 +382,7 @@ def _split_quoted(
         strict=True,
     )
     while True:
-        number = reader.line_num + first_number
+        number = reader.line_num + 1
         try:
             cells = [cell.replace(_RETURN, "\r") for cell in next(reader)]
         except StopIteration:

@@ -27,12 +27,6 @@ from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
 _EXAMPLES_TO_COUNT = 50_000
-# Features that are 0 only in padding, each with the other features of the same length;
-# see `Records.padded`.
-_PADDED = {
-    "input_mask": ("input_ids", "segment_ids", "token_boundary"),
-    "masked_lm_weights": ("masked_lm_positions", "masked_lm_ids"),
-}
 # The features that describe the masked positions.
 _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 # All features that pretraining reads; the first four are required.
@@ -50,8 +44,6 @@ class Pretraining(base.Task):
         settings: model, data and objective.
         evaluate: whether to evaluate on the training files if there are no evaluation
             files.
-        multiple: with `group_by_length`, batches are padded to a multiple of this
-            length; 0 if all batches must have the same length.
 
     Raises:
         InputError: files cannot be read, or do not fit each other, the flags or the
@@ -61,18 +53,10 @@ class Pretraining(base.Task):
     key_metric = "masked_lm_accuracy"
     task_type = "pretraining"
 
-    def __init__(
-        self, settings: PretrainingSettings, evaluate: bool = False, multiple: int = 8
-    ):
+    def __init__(self, settings: PretrainingSettings, evaluate: bool = False):
         self.config = _model_config(settings)
         self._data = _Records(settings, "input_file", self.config)
         self.training = self._data.source
-        if settings.group_by_length:
-            if not multiple:
-                raise InputError("--group_by_length: a TPU takes batches of one length")
-            self.training = dataclasses.replace(
-                self.training, padded=_PADDED, multiple=multiple
-            )
         self.vocabulary = self._data.fingerprint
         self.evaluation = None
         if settings.eval_input_file:

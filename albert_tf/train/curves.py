@@ -64,6 +64,7 @@ def read(metrics_file: str | Path) -> Curves:
             if name in _PROGRESS_KEYS or type(value) not in (int, float):
                 continue
             curve = curves.setdefault(entry["kind"], {}).setdefault(name, {})
+            # Remove the older numbers of this and later steps.
             while curve and next(reversed(curve)) >= entry["step"]:
                 curve.popitem()
             curve[entry["step"]] = value

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Iterator, Sequence
 
@@ -55,11 +54,11 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Returns a number of tokens; batches are padded to a multiple of it.
+    """Returns the number of tokens to a multiple of which batches are padded.
 
     0 means that all batches are padded to the maximum length. XLA compiles a step for
-    each length, so there should be few lengths. But on a CPU without `xla`, XLA
-    compiles at most GELU, in 35 ms.
+    each length, so there should be few lengths. On a CPU without `xla`, it compiles at
+    most GELU, in 35 ms, so there may be many.
 
     Args:
         strategy: the devices.
@@ -77,7 +76,7 @@ def all_reduce_sum(
 ) -> list[float]:
     """Returns the sum of each float32 number over the replicas of all workers.
 
-    It waits until all workers have called it.
+    The call returns when all workers have made it.
     """
 
     def add():
@@ -142,38 +141,19 @@ def _connect_workers() -> tf.distribute.Strategy:
             "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
             "start with Slurm's srun"
         )
-    source, find_workers = "Slurm", _find_slurm_workers
+    resolvers = tf.distribute.cluster_resolver
+    source, find_workers = "Slurm", resolvers.SlurmClusterResolver
     if "TF_CONFIG" in os.environ:
-        resolvers = tf.distribute.cluster_resolver
         source, find_workers = "TF_CONFIG", resolvers.TFConfigClusterResolver
     handler = signal.getsignal(signal.SIGTERM)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(find_workers())
-    except (ValueError, KeyError, RuntimeError, tf.errors.OpError) as error:
+    # Slurm's resolver calls `nvidia-smi`, and OSError means that there is none.
+    except (ValueError, KeyError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise InputError(f"{source}: cannot connect the workers: {error}") from None
     finally:
         # TensorFlow has installed another handler, which hides the signal from the run.
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
-
-
-def _find_slurm_workers() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Finds the workers of a Slurm step, and divides the GPUs of a machine among them.
-
-    Without GPUs, TensorFlow's resolver fails when it counts them. Then the resolver
-    gets an arbitrary number of GPUs, and only finds the addresses of the workers.
-    """
-    resolvers = tf.distribute.cluster_resolver
-    if shutil.which("nvidia-smi"):
-        return resolvers.SlurmClusterResolver()
-    slurm = resolvers.SlurmClusterResolver(
-        gpus_per_node=int(os.environ["SLURM_STEP_NUM_TASKS"]),
-        gpus_per_task=1,
-        auto_set_gpu=False,
-    )
-    task_type, task_id = slurm.get_task_info()
-    return resolvers.SimpleClusterResolver(
-        slurm.cluster_spec(), task_type=task_type, task_id=task_id, rpc_layer="grpc"
-    )
 
 
 def _connect_tpu(config: DistributionSettings) -> tf.distribute.Strategy:

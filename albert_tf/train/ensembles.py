@@ -12,12 +12,12 @@ import gc
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from albert_tf import weights
 from albert_tf.data import files
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import FineTuningTask, RunContext, Splits
+from albert_tf.tasks.base import FineTuningTask, RunContext, Split, Splits
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import finetune, loop, report
 from albert_tf.train.finetune import Job
@@ -26,23 +26,22 @@ from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 
 
-@dataclasses.dataclass(frozen=True)
-class _Member:
-    """The answers of one model.
+class _Member(NamedTuple):
+    """A model of an ensemble, or the ensemble.
 
     Attributes:
-        folder: the model's folder.
-        task: the model's task.
-        splits: the splits, without features.
+        folder: the model's folder, or "ensemble".
         answers: answers by the name of the split.
         metrics: metrics of the splits with labels, by name.
     """
 
     folder: str
-    task: FineTuningTask
-    splits: Splits
     answers: Mapping[str, Any]
     metrics: Mapping[str, float]
+
+
+# Returns the metrics of answers, see `_measure`.
+_Measure = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
 def run(
@@ -99,37 +98,52 @@ def run(
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
     """Evaluates and predicts with two or more members; see `run`."""
     with loop.lock_output_dir(job.config, job.strategy):
-        members: list[_Member] = []
-        for folder in folders:
-            # All members read the data with the first member's settings.
-            shared = members[0].task.settings if members else None
-            members.append(_answer(job, folder, shared))
+        task, splits, first = _answer(job, folders[0], None)
+        # All members read the data with the first member's settings.
+        others = [_answer(job, folder, task.settings)[2] for folder in folders[1:]]
+        members = [first, *others]
+        measure = functools.partial(_measure, task, splits)
         rows = [{"folder": member.folder, **member.metrics} for member in members]
         table: dict[str, Any] = {"members": rows}
         if search:
-            members, table["search"] = _search(members, search, job.log)
+            key = task.key_metric
+            members, table["search"] = _search(members, search, key, measure, job.log)
             table["chosen"] = [member.folder for member in members]
-        ensemble = _mean(members)
-        key, metrics = ensemble.task.key_metric, {**ensemble.metrics}
-        context = RunContext(
-            *(job.config, job.writes, job.log),
-            answer=lambda split: ensemble.answers[split.name],
-            add_results=metrics.update,
-        )
-        ensemble.task.predict_and_write(context, ensemble.splits)
+        ensemble = _mean(members, measure)
+        metrics = {**ensemble.metrics}
+
+        def answer(split: Split) -> Any:
+            return ensemble.answers[split.name]
+
+        add_results = metrics.update
+        context = RunContext(job.config, job.writes, job.log, answer, add_results)
+        task.predict_and_write(context, splits)
         table["ensemble"] = metrics
         if job.writes:
             if metrics:
                 report.add_results(job.folder, metrics)
             files.write(job.folder / "ensemble.json", metadata.to_json(table))
         for row in (*rows, {"folder": "ensemble", **metrics}):
-            if key in row:
-                job.log(f"{row['folder']:<40} {key} {row[key]:.4f}")
+            if task.key_metric in row:
+                score = f"{task.key_metric} {row[task.key_metric]:.4f}"
+                job.log(f"{row['folder']:<40} {score}")
     return metrics
 
 
-def _answer(job: Job, folder: str, shared: Any) -> _Member:
-    """Opens one member, answers all splits, and frees the member's model."""
+def _answer(
+    job: Job, folder: str, shared: Any
+) -> tuple[FineTuningTask, Splits, _Member]:
+    """Opens one member, and answers all splits.
+
+    Args:
+        job: the run.
+        folder: the folder of the member.
+        shared: see `finetune.prepare_task`.
+
+    Returns:
+        The member's task and splits, and the member.
+    """
+    gc.collect()  # frees the model of the member before
     job.log(f"Member {folder}")
     job = job.change(
         init_checkpoint=folder,
@@ -148,15 +162,7 @@ def _answer(job: Job, folder: str, shared: Any) -> _Member:
         name: finetune.answer(trainer, job.config, split)
         for name, split in by_name.items()
     }
-    splits = {
-        key: [dataclasses.replace(split, features=None) for split in parts]
-        for key, parts in splits.items()
-    }
-    metrics = _measure(task, splits, answers)
-    task.training = task.evaluation = None
-    del trainer, model
-    gc.collect()
-    return _Member(folder, task, splits, answers, metrics)
+    return task, splits, _Member(folder, answers, _measure(task, splits, answers))
 
 
 def _measure(
@@ -167,38 +173,41 @@ def _measure(
     return task.measure_splits((split, answers[split.name]) for split in parts)
 
 
-def _mean(members: Sequence[_Member]) -> _Member:
-    """Returns the first member with the mean of all answers and this mean's metrics."""
-    first, count = members[0], len(members)
-    answers = {
-        name: functools.reduce(operator.add, (m.answers[name] for m in members)) / count
-        for name in first.answers
-    }
-    metrics = _measure(first.task, first.splits, answers)
-    return dataclasses.replace(first, answers=answers, metrics=metrics)
+def _mean(members: Sequence[_Member], measure: _Measure) -> _Member:
+    """Returns the mean of all answers, with the metrics of this mean."""
+    answers = {}
+    for name in members[0].answers:
+        total = functools.reduce(operator.add, (m.answers[name] for m in members))
+        answers[name] = total / len(members)
+    return _Member("ensemble", answers, measure(answers))
 
 
 def _search(
-    members: Sequence[_Member], max_size: int, log: Callable[[str], None]
+    candidates: Sequence[_Member],
+    max_size: int,
+    key: str,
+    measure: _Measure,
+    log: Callable[[str], None],
 ) -> tuple[list[_Member], list[dict[str, Any]]]:
     """Adds the most helpful member repeatedly; returns the best ensemble of all steps.
 
     Args:
-        members: the candidates.
+        candidates: the members to choose from.
         max_size: maximum number of members of the ensemble.
+        key: the metric to maximize.
+        measure: returns the metrics of answers.
         log: logs a line for each step.
 
     Returns:
         The members of the ensemble, and the added member and the score of each step.
     """
-    key = members[0].task.key_metric
-    if key not in members[0].metrics:
+    if key not in candidates[0].metrics:
         raise InputError("--ensemble_search: there are no labels; pass --do_eval")
-    candidates, chosen, steps = list(members), list[_Member](), list[dict[str, Any]]()
-    while candidates and len(chosen) < max_size:
-        scores = [_mean([*chosen, member]).metrics[key] for member in candidates]
+    remaining, chosen, steps = list(candidates), list[_Member](), list[dict[str, Any]]()
+    while remaining and len(chosen) < max_size:
+        scores = [_mean([*chosen, m], measure).metrics[key] for m in remaining]
         score = max(scores)
-        chosen.append(candidates.pop(scores.index(score)))
+        chosen.append(remaining.pop(scores.index(score)))
         folder = chosen[-1].folder
         steps.append({"added": folder, key: score})
         log(f"Search: {len(chosen)} with {folder}: {key} {score:.4f}")

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import statistics
-import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
@@ -78,7 +77,7 @@ class Job:
 
 
 def run(job: Job) -> dict[str, float]:
-    """Trains, evaluates, predicts and exports, as the settings of a job say.
+    """Trains, evaluates, predicts and exports, according to the settings of a job.
 
     Returns:
         The metrics of the best evaluation; with several seeds, of the best seed.
@@ -92,8 +91,8 @@ def run(job: Job) -> dict[str, float]:
     _check_num_runs(config)
     run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
     with loop.lock_output_dir(config, strategy):
-        if job.writes:
-            _check_export(config)
+        if config.export_dir and job.writes:
+            _check_export(config.export_dir, config.output_dir)
         _check_start(config)
         task, splits = prepare_task(job)
         outcome = train(job, task, run_file)
@@ -110,7 +109,7 @@ def run(job: Job) -> dict[str, float]:
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
         answer_split = functools.partial(answer, trainer, config)
-        context = RunContext(*(config, job.writes, job.log), answer_split, add_results)
+        context = RunContext(config, job.writes, job.log, answer_split, add_results)
         task.predict_and_write(context, splits)
         if config.initial_weights and not config.do_train and job.writes:
             _save_start(job, task, trainer.model)
@@ -164,13 +163,9 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
         job.log(f"  mean {mean:.4f}, spread {spread:.4f}")
         if job.writes:
             metadata.copy(job.folder / f"run-{best_number}", job.folder)
-            summary: dict[str, Any] = {
-                "best": best_number,
-                "mean": mean,
-                "spread": spread,
-            }
-            summary["runs"] = all_metrics
-            files.write(job.folder / _RUNS, metadata.to_json(summary))
+            summary = {"best": best_number, "mean": mean, "spread": spread}
+            content = metadata.to_json({**summary, "runs": all_metrics})
+            files.write(job.folder / _RUNS, content)
     if config.checkpoint == "best":
         # No worker reads the checkpoint before the chief has written it.
         devices.all_reduce_sum(job.strategy, [0.0])
@@ -261,7 +256,7 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
 
 
 def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
-    """Predicts a split with the model of a trainer; all workers must call it."""
+    """Predicts a split with a trainer's model; all workers must make this call."""
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     source = trainer.task.dataset([split], with_labels=False)
     return trainer.task.postprocess(split, trainer.predict(source, size))
@@ -287,15 +282,16 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
 
 
 def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
-    """Saves a model that another program has made, so that predict.py can read it.
+    """Saves the initial weights with `task.json`, so that predict.py can read them.
 
-    The model is saved only if the run predicts or exports without training.
+    The weights are saved only if another program has made them, and if the run predicts
+    or exports without training.
     """
     config, folder = job.config, job.folder
     start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
     is_from_run = metadata.is_from_run(metadata.find_task(start))
-    has_predictions = config.do_predict or config.export_dir
-    if has_predictions and not is_from_run and not any(folder.glob("*.index")):
+    is_used = config.do_predict or config.export_dir
+    if is_used and not is_from_run and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
         description = {**task.description, _INIT_KEY: config.initial_weights}
         metadata.write(folder, task.tokenizer, description)
@@ -307,30 +303,27 @@ def _check_num_runs(config: FineTuningSettings) -> None:
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
     content = "several runs; pass --num_runs"
-    is_other = holds_several and config.do_train
+    is_refused = holds_several and config.do_train
     if config.num_runs > 1:
         content = "a single run; pass --num_runs=1"
-        is_other = not holds_several and any(folder.glob("model.ckpt-*.index"))
-    if is_other:
+        is_refused = not holds_several and any(folder.glob("model.ckpt-*.index"))
+    if is_refused:
         raise InputError(f"--output_dir={folder}: has {content} or use another folder")
 
 
-def _check_export(config: FineTuningSettings) -> None:
+def _check_export(export_dir: str, output_dir: str) -> None:
     """Checks before training that the model can be exported to the folder.
 
     Raises:
         InputError: the folder cannot be written, or has or will have other files.
     """
-    if not config.export_dir:
-        return
-    run, export = Path(config.output_dir).resolve(), Path(config.export_dir).resolve()
-    if run.is_relative_to(export):
+    if Path(output_dir).resolve().is_relative_to(Path(export_dir).resolve()):
         raise InputError(
-            f"--export_dir={config.export_dir}: the run writes its own files there "
-            f"(--output_dir={config.output_dir}); use another folder"
+            f"--export_dir={export_dir}: the run writes its own files there "
+            f"(--output_dir={output_dir}); use another folder"
         )
     try:
-        saved_models.check_writable(config.export_dir)
+        saved_models.check_writable(export_dir)
     except InputError as mistake:
         raise InputError(f"--export_dir={mistake}") from None
 
@@ -357,9 +350,7 @@ def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 
 
 def _check_head(
-    config: FineTuningSettings,
-    head: Mapping[str, Any],
-    run: Mapping[str, Any] = types.MappingProxyType({}),
+    config: FineTuningSettings, head: Mapping[str, Any], run: Mapping[str, Any]
 ) -> None:
     """Checks that the models in the folders have the task's head.
 
@@ -371,21 +362,24 @@ def _check_head(
     Raises:
         InputError: a value differs.
     """
-    # The folders in which the run looks for weights and a head.
-    sources = ModelFolder(config.initial_weights, output_dir=config.output_dir).folders
-    # The folder of the run, and those of its seeds.
-    runs = [Path(config.output_dir), *Path(config.output_dir).glob("run-*")]
-    # Labels of folders outside the run are matched by name when the head is loaded.
-    start = {key: value for key, value in head.items() if key != "labels"}
-    for folder in dict.fromkeys((*runs, *(() if config.do_train else sources))):
+    output_dir = Path(config.output_dir)
+    runs = (output_dir, *output_dir.glob("run-*"))
+    expected = {folder: {**run, **head} for folder in runs}
+    if not config.do_train:
+        # The head comes from one of these folders. The labels of folders outside the
+        # run are matched by name when the head is loaded.
+        start = {key: value for key, value in head.items() if key != "labels"}
+        sources = ModelFolder(config.initial_weights, output_dir=output_dir).folders
+        for folder in sources:
+            expected.setdefault(folder, start)
+    for folder, values in expected.items():
         stored = metadata.read_task(folder)
-        for key, value in ({**run, **head} if folder in runs else start).items():
-            expected = json.loads(json.dumps(value))
-            if stored and stored.get(key) != expected:
+        for key, value in json.loads(json.dumps(values)).items():
+            if stored and stored.get(key) != value:
                 hint = "use another --output_dir" if folder in runs else "must agree"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "
-                    f"has {expected!r}; {hint}"
+                    f"has {value!r}; {hint}"
                 )
 
 
@@ -399,10 +393,11 @@ def _saved_settings(
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
-        # The first folder is the run's own. Training from another's makes a new head.
+        # The first folder is the run's own. If training starts from the folder of
+        # another run, the head is new.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
-            _check_head(config, {"kind": family.task_types[0]})
+            _check_head(config, head={"kind": family.task_types[0]}, run={})
         elif stored and not (config.do_train and is_other):
             return family.settings_class.from_stored(stored, folder / metadata.TASK)
     return None

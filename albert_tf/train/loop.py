@@ -28,7 +28,6 @@ from albert_tf.train.step import Trainer
 from albert_tf.weights.folder import ModelFolder
 
 _OPTIMIZERS = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}
-_POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 def prepare(
@@ -53,7 +52,8 @@ def prepare(
                 f"--{name}_batch_size={size}: must be a multiple of "
                 f"{replicas * parts} ({replicas} devices x {parts} microbatches)"
             )
-    keras.config.set_dtype_policy(_POLICIES.get(config.precision, "float32"))
+    prefix = "" if config.precision == "float32" else "mixed_"
+    keras.config.set_dtype_policy(f"{prefix}{config.precision}")
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     return strategy
@@ -81,7 +81,7 @@ def run(
     log: IO[str] = sys.stderr,
     run_file: RunFile | None = None,
 ) -> "Run":
-    """Trains and evaluates, resuming from the newest checkpoint in `output_dir`.
+    """Trains and evaluates; resumes from the newest checkpoint in `output_dir`.
 
     Args:
         task: the task to train.
@@ -128,7 +128,7 @@ def run(
 
 
 class Run:
-    """A run, which trains, and logs, saves and evaluates at intervals.
+    """A run: trains, and logs, saves and evaluates at intervals.
 
     Attributes:
         trainer: the trainer, which holds the last weights.
@@ -145,7 +145,6 @@ class Run:
         self._task = trainer.task
         self._evaluates = trainer.task.evaluation is not None
         self._reporter = reporter
-        self._last_save_step = self._step
         self._last_save_time = time.monotonic()
         self._train_metrics: Mapping[str, float] = {}
         self._eval_metrics: Mapping[str, float] = {}
@@ -184,8 +183,7 @@ class Run:
         config = self._config
         if self._lacks_evaluation():
             self._evaluate()
-        is_done = self._step >= config.num_train_steps or self._should_stop_early()
-        while not is_done:
+        while self._step < config.num_train_steps and not self._should_stop_early():
             step = self._step
             metrics = self.trainer.train(self._steps_to_event())
             if self._step == step:
@@ -196,15 +194,13 @@ class Run:
             self._train_metrics = metrics
             if self._is_due(config.save_checkpoints_steps) or self._is_late():
                 self._save()
-            is_done = self._step >= config.num_train_steps
             if self._evaluates and self._is_due(config.steps_between_evaluations):
                 self._evaluate()
-                is_done = is_done or self._should_stop_early()
         if self._train_metrics:
             self._reporter.log_end(self.best)
 
     def _steps_to_event(self) -> int:
-        """Returns the number of steps until something is due."""
+        """Returns the number of steps until the next log, checkpoint or evaluation."""
         config, step = self._config, self._step
         if not self._train_metrics:
             return 1  # the first step is logged
@@ -215,7 +211,7 @@ class Run:
         return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event with this interval is due; after the last step all are."""
+        """Whether an event with this interval is due; all are after the last step."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
@@ -245,27 +241,30 @@ class Run:
     def _save(self) -> None:
         """Writes a checkpoint of the current step, if it does not exist yet."""
         self._last_save_time = time.monotonic()
-        if self._reporter.enabled and self._last_save_step != self._step:
+        is_saved = self.checkpoints.newest() == self.checkpoints.prefix(self._step)
+        if self._reporter.enabled and not is_saved:
             self.checkpoints.save(self.trainer.examples_seen)
-            self._last_save_step = self._step
 
     def _should_stop_early(self) -> bool:
-        """Whether --early_stopping evaluations after the best one were no better."""
+        """Whether --early_stopping evaluations after the best one were no better.
+
+        The run logs the reason, and ends.
+        """
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations
         if not patience or not best or step - best["step"] < patience:
             return False
-        if step < config.num_train_steps:
-            self._reporter.log(
-                f"Stopped at step {step:,}: no better {self._task.key_metric} than at "
-                f"step {best['step']:,} in {config.early_stopping} evaluations"
-            )
+        self._reporter.log(
+            f"Stopped at step {step:,}: no better {self._task.key_metric} than at "
+            f"step {best['step']:,} in {config.early_stopping} evaluations"
+        )
         return True
 
 
 def _restore(task, config, model, checkpoints, log) -> int:
     """Restores or initializes the model; returns the number of examples seen."""
-    examples_seen, initial_weights = 0, config.initial_weights
+    examples_seen = 0
+    initial_weights = config.initial_weights
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")

@@ -9,7 +9,7 @@ from albert_tf.tasks.pretraining import Pretraining
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import loop
-from albert_tf.train.devices import is_chief, pad_multiple
+from albert_tf.train.devices import is_chief
 from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
 
@@ -38,8 +38,7 @@ def run(
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     with loop.lock_output_dir(config, strategy):
-        multiple = pad_multiple(strategy, config.xla)
-        task = Pretraining(pretraining, evaluate=config.do_eval, multiple=multiple)
+        task = Pretraining(pretraining, evaluate=config.do_eval)
         result = loop.run(task, config, strategy, log, run_file)
     if config.do_train and is_chief(strategy):
         log_line = functools.partial(print, file=log)

@@ -45,11 +45,12 @@ class Reporter:
         self._task = task
         self._config = config
         self.enabled = enabled
-        # Step and time of the first progress line, to estimate the remaining time.
+        # The step and the time of the first progress line, for the remaining time.
         self._first_step, self._first_time = 0, 0.0
         # Step of the last progress line.
         self._logged_step = 0
         self._bar: tqdm | None = None
+        # The files for TensorBoard, by kind of metrics: "train" and "eval".
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._trackers: Trackers | None = None
 
@@ -62,7 +63,7 @@ class Reporter:
     def close(self) -> None:
         """Closes the progress bar, and the trackers of an incomplete run."""
         if self._trackers is not None:
-            self._trackers.end(is_complete=False)
+            self._trackers.end({}, is_complete=False)
         if self._bar is not None:
             self._bar.close()
 
@@ -93,8 +94,8 @@ class Reporter:
         if not self.enabled:
             return
         if self._trackers is None:
-            # The first line covers one step, whose time includes tracing the graph. So
-            # only later steps count in the estimate of the remaining time.
+            # The first line is for one step, whose time includes tracing the graph. So
+            # the estimate of the remaining time uses only later steps.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
             if step > 1:
@@ -104,7 +105,7 @@ class Reporter:
         self._record("train", step, {"steps": step - self._logged_step, **metrics})
         self._logged_step = step
         per_second = metrics["sequences_per_second"] / self._config.train_batch_size
-        self._summarize("summaries", step, {**metrics, "steps_per_second": per_second})
+        self._summarize("train", step, {**metrics, "steps_per_second": per_second})
         if self._stream.isatty():
             self._show_progress(step, self._format(metrics))
         else:
@@ -125,6 +126,7 @@ class Reporter:
         self._bar.refresh()
 
     def _log_progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Logs a line of progress, for a file or another program."""
         total, steps = self._config.num_train_steps, step - self._first_step
         remaining = "?"
         if steps:
@@ -167,9 +169,9 @@ class Reporter:
             return
         extra = {"best": best} if self._config.log_best_metric else {}
         add_results(self.folder, {**metrics, "global_step": step, **extra})
-        self._summarize("summaries/eval", step, metrics, self._task.confusions)
+        self._summarize("eval", step, metrics)
         if self._config.do_train:
-            # This comes last: a run killed before it repeats the evaluation.
+            # This line comes last: without it, a resumed run repeats the evaluation.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:
@@ -205,25 +207,20 @@ class Reporter:
         entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
         _append(self.folder / curves.NAME, f"{json.dumps(entry)}\n")
 
-    def _summarize(
-        self,
-        folder: str,
-        step: int,
-        values: Mapping[str, float],
-        confusions: Mapping[str, confusion.Confusion] | None = None,
-    ) -> None:
-        """Writes numbers and a picture of confusion matrices for TensorBoard."""
-        path = self.folder / folder
+    def _summarize(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Writes numbers, and confusion matrices of evaluations, for TensorBoard."""
+        is_eval = kind == "eval"
+        path = self.folder / ("summaries/eval" if is_eval else "summaries")
         with errors.wrap_write(path):
-            if folder not in self._writers:
-                self._writers[folder] = tf.summary.create_file_writer(str(path))
-            with self._writers[folder].as_default(step):
+            if kind not in self._writers:
+                self._writers[kind] = tf.summary.create_file_writer(str(path))
+            with self._writers[kind].as_default(step):
                 for name, value in values.items():
                     tf.summary.scalar(name, value)
-                if confusions:
-                    picture = tf.io.decode_png(confusion.draw(confusions))
+                if is_eval and self._task.confusions:
+                    picture = tf.io.decode_png(confusion.draw(self._task.confusions))
                     tf.summary.image("confusion_matrix", picture[None])
-            self._writers[folder].flush()
+            self._writers[kind].flush()
 
 
 def add_results(folder: Path, metrics: Mapping[str, float]) -> None:

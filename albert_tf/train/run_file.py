@@ -29,7 +29,7 @@ _LIBRARIES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy"
 
 @dataclasses.dataclass(frozen=True)
 class RunFile:
-    """The `run.json` of a run.
+    """Writes the `run.json` of a run, and logs the changes when a run resumes.
 
     Attributes:
         folder: the run's folder.
@@ -49,7 +49,7 @@ class RunFile:
 
     def _log_changes(self, log: Callable[[str], None]) -> None:
         """Logs which flags of a resumed run changed, in one line."""
-        # With --num_runs, the checkpoints of each run are in a subfolder.
+        # With --num_runs, each run has its checkpoints in a subfolder.
         folders = (self.folder, *self.folder.glob("run-*"))
         if not any(map(checkpoints.steps, folders)):
             return

@@ -12,14 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data import batches
+from albert_tf.data.batches import ROW
 from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
 from albert_tf.model import layers, optimizers
 from albert_tf.train.checkpoints import count_steps
 from albert_tf.train.devices import is_multi_worker, worker_errors
 
-# Name of the feature that is the number of an example in its source, -1 for padding.
-_ROW = "row"
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
 # Several workers share signals to stop in the sums of each step, and read these sums
@@ -32,7 +31,7 @@ _MIN_LOSS_SCALE = 1.0
 
 @dataclasses.dataclass
 class _Window:
-    """Totals of the steps since the last line of progress.
+    """Totals of the training steps since the last line of progress.
 
     Attributes:
         steps: the number of steps.
@@ -48,7 +47,7 @@ class _Window:
 
 
 class Trainer:
-    """Trains, evaluates and predicts.
+    """Trains a model, evaluates it and predicts with it, by compiled steps.
 
     Args:
         task: the task to train.
@@ -58,7 +57,7 @@ class Trainer:
         optimizer: built for the model, under the strategy; None if nothing is trained.
         examples_seen: number of examples that the run has seen, which are skipped.
         log: logs a line of progress of a long evaluation or prediction.
-        flag: shows that a signal has asked to stop. Default: no signal sets it.
+        flag: shows that a signal has asked to stop. By default, nothing sets it.
 
     Attributes:
         task: the argument.
@@ -104,7 +103,7 @@ class Trainer:
         self._gradients = self._compile_gradients()
 
     def train(self, num_steps: int) -> dict[str, float]:
-        """Makes updates.
+        """Updates the weights with the next batches.
 
         Args:
             num_steps: the number of updates.
@@ -156,36 +155,30 @@ class Trainer:
             InputError: an example is invalid, or there is too little memory.
             Stopped: after a signal.
         """
-        totals: list[np.ndarray] = []
-        metrics: dict[str, float] = {}
         source, size = self.task.evaluation, self._config.eval_batch_size
         limit = self._config.max_eval_steps or None
         read = functools.partial(source.evaluation, max_batches=limit)
         dataset = self._read(read, size)
         count = min(len(source), size * (limit or len(source)))
-
-        def run_batches():
-            step = self._get_graph("evaluate", self._evaluate_step, dataset)
+        step = self._get_graph("evaluate", self._evaluate_step, dataset)
+        all_sums: list[np.ndarray] = []
+        all_predictions: list[Mapping[str, np.ndarray]] = []
+        with self._translate_errors(source):
             for batch in self._log_progress(dataset, "evaluated", size, count):
                 self._share_signal()
                 sums, predictions = step(batch)
-                totals.append(sums.numpy())
-                if self._must_stop(totals[-1]):
+                all_sums.append(sums.numpy())
+                if self._must_stop(all_sums[-1]):
                     self._flag.stop()
                 if predictions:
-                    yield _split_rows(predictions)
-            means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
-            if losses := {name: means[name] for name in self._eval_loss_names}:
-                means = {"loss": float(self.task.combine_losses(losses)), **means}
-            metrics.update(self.task.finalize_metrics(means))
-
-        # `metrics` is filled when `outputs` ends.
-        outputs = run_batches()
-        with self._translate_errors(source):
-            scores = self.task.evaluate_predictions(batches.unshuffle(outputs), metrics)
-            for _ in outputs:  # the task may not have read all outputs
-                pass
-        return {**metrics, **scores}
+                    arrays = tf.nest.map_structure(np.asarray, predictions)
+                    all_predictions.append(arrays)
+        means = self._means(np.sum(all_sums, axis=0, dtype=float), "eval")
+        if losses := {name: means[name] for name in self._eval_loss_names}:
+            means = {"loss": float(self.task.combine_losses(losses)), **means}
+        metrics = self.task.finalize_metrics(means)
+        examples = batches.unshuffle(all_predictions)
+        return {**metrics, **self.task.evaluate_predictions(examples, metrics)}
 
     def predict(
         self, source: batches.Source, batch_size: int
@@ -206,21 +199,25 @@ class Trainer:
         inputs = self._log_progress(dataset, "predicted", batch_size, len(source))
         step = self._get_graph("predict", self._predict_step, dataset)
         with self._translate_errors(source):
-            yield from batches.unshuffle(_split_rows(step(batch)) for batch in inputs)
+            yield from batches.unshuffle(map(step, inputs))
 
     # Reading
 
     def _read(
         self, read: Callable[[batches.InputShard], tf.data.Dataset], batch_size: int
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Reads the data of this worker.
+        """Makes the dataset of this worker.
 
         A single device does not need the iterators of tf.distribute. They tune their
         threads even if the options of the dataset forbid it, see `batches`.
+
+        Args:
+            read: makes the dataset of one input pipeline.
+            batch_size: number of examples in a batch, over all devices.
         """
 
         def read_shard(context):
-            return read(batches.InputShard.from_context(context, batch_size))
+            return read(batches.InputShard(batch_size, context))
 
         if self._strategy.num_replicas_in_sync == 1 and not self._on_tpu:
             return read_shard(tf.distribute.InputContext())
@@ -258,12 +255,16 @@ class Trainer:
     # Stopping
 
     def _share_signal(self) -> None:
-        """Sends a signal to the other workers with the sums of the next step."""
+        """Tells the other workers of a signal, with the sums of the next step."""
         if self._signal is not None and self._flag.signum is not None:
             self._signal.assign(1.0)
 
     def _must_stop(self, sums: Any) -> bool:
-        """Whether to stop; several workers decide by the last element of `sums`."""
+        """Whether to stop after a step with the result `sums`.
+
+        With several workers, the last element of `sums` is the number of workers that
+        got a signal.
+        """
         if self._signal is None:
             return self._flag.signum is not None
         return bool(sums[-1] > 0)
@@ -289,9 +290,9 @@ class Trainer:
         return layers.fuse_gelu(_fuse)(self._microbatch_gradients)
 
     def _steps(self, count: int) -> list[dict[str, tf.Tensor]]:
-        """Makes updates one by one; returns their results.
+        """Makes `count` updates one by one; returns their results.
 
-        After a signal there are fewer updates, but equally many on all workers.
+        After a signal there are fewer updates. All workers make the same number.
         """
         results: list[dict[str, tf.Tensor]] = []
         step = self._get_graph("train", self._train_step, self._iterator)
@@ -301,9 +302,9 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            # The last settled step, if any, decides. Later sums may not be ready.
-            settled = results if self._signal is None else results[:-_STEPS_TO_AGREE]
-            if any(self._must_stop(result["sums"]) for result in settled[-1:]):
+            # With several workers, the sums of the newest steps may not be ready.
+            ready = results if self._signal is None else results[:-_STEPS_TO_AGREE]
+            if ready and self._must_stop(ready[-1]["sums"]):
                 break
         return results
 
@@ -322,9 +323,14 @@ class Trainer:
         return result
 
     def _get_graph(self, name: str, step: Callable, dataset) -> Callable:
-        """Returns a step as one graph for inputs of all lengths.
+        """Returns a step as one graph for batches of all lengths.
 
         Tracing twelve layers takes seconds, so later calls reuse the graph.
+
+        Args:
+            name: the name of the step.
+            step: a function of a batch.
+            dataset: the batches, or their iterator; only `element_spec` is used.
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
@@ -334,8 +340,8 @@ class Trainer:
         return self._graphs[name][1]
 
     def _train_step(self, batch):
-        results = self._strategy.run(self._replica_train_step, args=(batch,))
-        return self._first_replica(results)
+        result = self._strategy.run(self._replica_train_step, args=(batch,))
+        return self._first_replica(result)
 
     def _evaluate_step(self, batch):
         sums, outputs = self._strategy.run(self._replica_evaluate_step, args=(batch,))
@@ -365,6 +371,7 @@ class Trainer:
         of the replicas add up to the gradient of the batch.
         """
         loss_weights = _all_reduce_sum(self.task.loss_weights(batch))
+        step = tf.convert_to_tensor(self.optimizer.iterations) + 1
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulate(batch, loss_weights)
         # The sum comes before the optimizer looks for overflows: an overflow on one
@@ -381,6 +388,7 @@ class Trainer:
         return {
             "sums": self._reduce(sums),
             "gradient_norms": optimizers.norms(gradients) / scale,
+            "step": step,
             "learning_rate": rate,
             "loss_scale": scale,
         }
@@ -450,10 +458,10 @@ class Trainer:
 
     def _predictions(self, outputs, batch):
         predictions = self.task.prediction_outputs(outputs, batch)
-        return {**predictions, _ROW: batch["row"]} if predictions else {}
+        return {**predictions, ROW: batch[ROW]} if predictions else {}
 
     def _reduce(self, sums):
-        """Adds up `_pack` over the replicas; several workers append their signals."""
+        """Adds up the results of `_pack`, and the workers' signals, over replicas."""
         if self._signal is not None:
             sums = tf.concat([sums, [self._signal]], axis=0)
         return _all_reduce_sum(sums)
@@ -499,27 +507,28 @@ class Trainer:
     def _check_finite(self, losses: np.ndarray, results) -> None:
         """Checks that all losses and gradients of some steps are finite.
 
-        It is called before a checkpoint of these steps is saved.
+        `train` calls this method, so no checkpoint of a bad step is saved.
+
+        Args:
+            losses: the loss of each step.
+            results: the other results of each step.
         """
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
-        # With loss scaling, a step that overflows is skipped, and halves the scale.
-        # Without it, the scale is 1, and each overflow is an error.
-        overflows = ~np.isfinite(norms)
-        bad = ~np.isfinite(losses) | (overflows & (scales <= _MIN_LOSS_SCALE))
-        if not bad.any():
+        # With loss scaling, a step whose gradients overflow is skipped, and halves the
+        # scale. Without it, the scale is 1, and each overflow is an error.
+        is_overflow = ~np.isfinite(norms) & (scales <= _MIN_LOSS_SCALE)
+        is_bad = ~np.isfinite(losses) | is_overflow
+        if not is_bad.any():
             return
-        index = int(bad.argmax())  # of the first bad step
-        # From the first bad step on, the optimizer counted all but the skipped steps.
-        skipped = int(overflows[index:].sum()) if self._scales_loss else 0
-        step = count_steps(self.optimizer) - (len(results) - index - skipped) + 1
+        index = int(is_bad.argmax())  # of the first bad step
+        step, rate = int(results[index]["step"]), float(results[index]["learning_rate"])
         scale = f" and a loss scale of {scales[index]:g}" if self._scales_loss else ""
         raise InputError(
             f"step {step}: the loss is {losses[index]}, the norm of the gradient "
-            f"{norms[index]}, at a learning rate of "
-            f"{float(results[index]['learning_rate']):.3g}{scale}. No checkpoint was "
-            f"written since. Try a lower --learning_rate, more --num_warmup_steps, or "
-            f"--precision=float32"
+            f"{norms[index]}, at a learning rate of {rate:.3g}{scale}. No checkpoint "
+            f"was written since. Try a lower --learning_rate, more --num_warmup_steps, "
+            f"or --precision=float32"
         )
 
 
@@ -547,9 +556,3 @@ def _fuse(function: Callable) -> Callable:
         return [tf.cast(result, tensors[0].dtype) for result in results]
 
     return tf.function(compute, jit_compile=True, autograph=False)
-
-
-def _split_rows(outputs: Mapping[str, tf.Tensor]):
-    """Returns the numbers of the examples, and their outputs by name, as arrays."""
-    values = {name: np.asarray(value) for name, value in outputs.items()}
-    return values.pop(_ROW), values

@@ -72,16 +72,13 @@ class Trackers:
             with errors.log_failure("metrics in MLflow", self._log):
                 self._mlflow.log_metrics(finite, step=step)
 
-    def end(
-        self, best: Mapping[str, float] | None = None, is_complete: bool = True
-    ) -> None:
+    def end(self, best: Mapping[str, float], is_complete: bool = True) -> None:
         """Ends the runs; a second call does nothing.
 
         Args:
-            best: step and metrics of the best checkpoint, if there is one.
+            best: step and metrics of the best checkpoint; empty if there is none.
             is_complete: whether training reached its end, perhaps by early stopping.
         """
-        best = best or {}
         if best:
             self.log("best", int(best["step"]), best)
         if self._wandb:

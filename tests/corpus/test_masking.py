@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from helpers import refusal
 
 from albert_tf import corpus
 from albert_tf.corpus import MaskingSettings, dynamic_masking, manifest, masking
 from albert_tf.data import batches, records
-from albert_tf.tasks import pretraining
 
 MASKED_FEATURES = set(masking.FEATURES)
 V, CLS, SEP, MASK = 97, 2, 3, 4
@@ -325,14 +325,10 @@ def test_the_order_is_redrawn_from_either_order():
 
 
 @pytest.mark.parametrize(
-    ("start", "shard"),
-    [
-        (0, {"batch_size": 24}),
-        (10 * 24, {"batch_size": 18}),
-        (0, {"batch_size": 24, "pipelines": 2, "pipeline": 1, "replica_batch_size": 4}),
-    ],
+    ("start", "size", "context"),
+    [(0, 24, (1, 0, 1)), (10 * 24, 18, (1, 0, 1)), (0, 24, (2, 1, 6))],
 )
-def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path, start, shard):
+def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path, start, size, context):
     batch = random_rows()
     spec = {
         name: records.Feature("int", values.shape[1]) for name, values in batch.items()
@@ -341,26 +337,27 @@ def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path, start, shard):
     path = str(tmp_path / "x.tfrecord")
     with records.create(path) as writer:
         writer.write(records.encode(spec, batch))
-    shard = batches.InputShard(**shard)
+    shard = batches.InputShard(size, tf.distribute.InputContext(*context))
+    per_replica = size // context[2]
 
     def read(prepare):
         source = batches.Records((path,), (211,), spec, prepare)
         dataset = source.training(shard, seed=3, start=start)
         # More than are masked together, and than an epoch has.
-        rows = list(dataset.take(1200 // shard.per_replica).as_numpy_iterator())
+        rows = list(dataset.take(1200 // per_replica).as_numpy_iterator())
         joined = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
         return joined, dataset.element_spec
 
     plain, _ = read(None)
     masked, element_spec = read(mask)
-    place = np.arange(shard.batch_size * 1200).reshape(-1, shard.batch_size)
-    place = place[:, shard.pipeline * shard.rows :][:, : shard.rows].ravel()[:1200]
+    place = np.arange(size * 1200).reshape(-1, size)
+    place = place[:, context[1] * shard.rows :][:, : shard.rows].ravel()[:1200]
     expected = mask.mask(plain, 3, start + place[: len(plain["input_ids"])])
     for name, values in expected.items():
         np.testing.assert_array_equal(masked[name], values)
     shapes = {name: each.shape.as_list() for name, each in element_spec.items()}
-    assert shapes["next_sentence_labels"] == [shard.per_replica, 1]
-    assert {tuple(shapes[n]) for n in MASKED_FEATURES} == {(shard.per_replica, 100)}
+    assert shapes["next_sentence_labels"] == [per_replica, 1]
+    assert {tuple(shapes[n]) for n in MASKED_FEATURES} == {(per_replica, 100)}
     other = mask.mask(plain, 4, start + place[: len(plain["input_ids"])])
     assert (other["input_ids"] != masked["input_ids"]).any()
 
@@ -436,22 +433,6 @@ def test_what_cannot_be_masked_is_refused(file, tmp_path):
     )
     message = "--masked_lm_prob=0.0: expected a number in (0, 1)"
     assert refused([file], masked_lm_prob=0.0) == message
-
-
-def test_batches_of_like_length_are_masked(file):
-    settings = MaskingSettings(mask_replace_prob=1.0, random_replace_prob=0.0)
-    mask = dynamic_masking.for_records([file], settings)
-    count = manifest.read(file)["files"]["x.tfrecord"]["records"]
-    source = batches.Records(
-        (file,), (count,), mask.spec, mask, padded=pretraining._PADDED, multiple=1
-    )
-    dataset = source.training(batches.InputShard(8), seed=3).take(20)
-    for batch in dataset.as_numpy_iterator():
-        assert batch["input_mask"].sum(1).max() == batch["input_ids"].shape[1]
-        used = batch["masked_lm_weights"] > 0
-        assert used.sum(1).max() == used.shape[1] == batch["masked_lm_ids"].shape[1]
-        seen = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], 1)
-        assert (seen[used] == 4).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 
 import numpy as np
@@ -11,15 +10,15 @@ from albert_tf.errors import InputError
 SPEC = {"number": records.Feature("int", 1), "x": records.Feature("float", 3)}
 
 
-def write(path, spec, rows):
-    with records.create(str(path)) as writer:
+def write(path, spec, rows, compress=False):
+    with records.create(str(path), compress) as writer:
         writer.write(records.encode(spec, rows))
     return str(path)
 
 
 @pytest.fixture
 def make_records(tmp_path):
-    """Makes files of 7, 5 and 11 numbered records."""
+    """Makes files of 7, 5 and 11 numbered records; the second one is compressed."""
 
     def make(prepare=None, sizes=(7, 5, 11)):
         ends = np.cumsum([0, *sizes])
@@ -27,33 +26,14 @@ def make_records(tmp_path):
         for number, (begin, end) in enumerate(itertools.pairwise(ends)):
             rows = np.arange(begin, end)[:, None]
             path = tmp_path / f"{number}.tfrecord"
-            files.append(write(path, SPEC, {"number": rows, "x": rows / [[1, 2, 4]]}))
+            values = {"number": rows, "x": rows / [[1, 2, 4]]}
+            files.append(write(path, SPEC, values, compress=number == 1))
         return batches.Records(tuple(files), tuple(sizes), SPEC, prepare)
 
     return make
 
 
-@pytest.fixture
-def padded(tmp_path):
-    """Makes numbered records of 1 to 30 tokens in 30, with a third as many slots."""
-    spec = {
-        "number": records.Feature("int", 1),
-        **{name: records.Feature("int", 30) for name in ("mask", "ids")},
-        "slots": records.Feature("float", 10),
-    }
-    lengths = np.random.default_rng(5).integers(1, 31, 107)[:, None]
-    rows = {
-        "number": np.arange(107)[:, None],
-        "mask": np.arange(30) < lengths,
-        "ids": np.where(np.arange(30) < lengths, np.arange(30) + 1, 0),
-        "slots": np.arange(10) < lengths // 3,
-    }
-    path = write(tmp_path / "padded.tfrecord", spec, rows)
-    trims = {"mask": ("ids", "absent"), "slots": ()}
-    return batches.Records((path,), (107,), spec, padded=trims), lengths[:, 0]
-
-
-# A source has to live as long as its datasets.
+# Keeps the sources, which must live as long as their datasets.
 SOURCES = []
 
 
@@ -72,11 +52,9 @@ def by_length(lengths, multiple=2, longest=11):
 LENGTHS = np.array([5, 3, 11, 7, 2, 9, 4, 4, 8, 6, 10, 3, 1])
 
 
-@pytest.fixture(params=["records", "padded records", "examples by length"])
-def source(request, make_records, padded):
-    if request.param == "records":
-        return make_records()
-    return padded[0] if request.param == "padded records" else by_length(LENGTHS)
+@pytest.fixture(params=["records", "examples by length"])
+def source(request, make_records):
+    return make_records() if request.param == "records" else by_length(LENGTHS)
 
 
 def numbers(dataset, count=None):
@@ -94,13 +72,13 @@ KINDS = [("InvalidArgumentError", ""), ("ResourceExhaustedError", HINT)]
 
 
 @pytest.mark.parametrize(("kind", "hint"), KINDS)
-def test_errors_of_tensorflow_are_one_line(kind, hint, make_records):
+def test_tensorflow_errors_become_one_line(kind, hint, make_records):
     with (
         pytest.raises(InputError) as mistake,
-        batches.translate_errors(make_records(), lambda: "a place"),
+        batches.translate_errors(make_records(), lambda: "after step 3"),
     ):
         raise getattr(tf.errors, kind)(None, None, "what happened")
-    assert str(mistake.value) == f"a place: what happened{hint}"
+    assert str(mistake.value) == f"after step 3: what happened{hint}"
 
 
 def test_every_epoch_has_every_example_once_in_another_order(make_records):
@@ -120,13 +98,13 @@ def test_seed_decides_the_order(source):
 
 
 @pytest.mark.parametrize("start", [4, 24, 92, 100, 108, 256])
-def test_a_run_goes_on_where_it_stopped(source, start):
+def test_a_run_resumes_where_it_stopped(source, start):
     whole = numbers(source.training(batches.InputShard(4), seed=3), 80)
     rest = source.training(batches.InputShard(4), seed=3, start=start)
     assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
 
 
-def test_another_batch_size_goes_on_from_the_same_example(make_records):
+def test_another_batch_size_resumes_at_the_same_example(make_records):
     whole = flat(numbers(make_records().training(batches.InputShard(4), seed=3), 20))
     rest = make_records().training(batches.InputShard(3), seed=3, start=8)
     assert flat(numbers(rest, 10)) == whole[8:38]
@@ -137,25 +115,28 @@ def test_replicas_and_pipelines_share_the_batch_of_one_device(source):
         return list(source.training(shard, seed=3).take(count))
 
     whole = read(batches.InputShard(12), 5)
-    parts = [read(batches.InputShard(12, 2, i, 3), 10) for i in (0, 1)]
+    parts = [
+        read(batches.InputShard(12, tf.distribute.InputContext(2, i, 4)), 10)
+        for i in (0, 1)
+    ]
     for step, batch in enumerate(whole):
-        of_step = flat([part[2 * step : 2 * step + 2] for part in parts])
+        step_parts = flat([part[2 * step : 2 * step + 2] for part in parts])
         for name, value in batch.items():
-            combined = np.concatenate([part[name].numpy() for part in of_step])
+            combined = np.concatenate([part[name].numpy() for part in step_parts])
             np.testing.assert_array_equal(combined, value.numpy())
 
 
 def test_prepared_examples_resume_with_the_same_draws(make_records):
-    def draw(batch, seed, places):
+    def draw(batch, seed, positions):
         noise = tf.map_fn(
-            lambda place: tf.random.stateless_uniform([3], [seed, place]),
-            places,
+            lambda position: tf.random.stateless_uniform([3], [seed, position]),
+            positions,
             fn_output_signature=tf.float32,
         )
         return {**batch, "x": batch["x"] + noise}
 
     def read(start, count, seed=3):
-        shard = batches.InputShard(8, replica_batch_size=4)
+        shard = batches.InputShard(8, tf.distribute.InputContext(1, 0, 2))
         result = make_records(draw).training(shard, seed=seed, start=start)
         return np.stack([batch["x"].numpy() for batch in result.take(count)])
 
@@ -165,27 +146,6 @@ def test_prepared_examples_resume_with_the_same_draws(make_records):
     assert (read(0, 10, seed=4) != whole[:10]).any()
     whole_numbers = whole - np.floor(whole)
     assert np.unique(whole_numbers[:, :, 0]).size > 590  # the draws are not repeated
-
-
-def test_records_of_like_length_make_a_batch_without_their_padding(padded):
-    source, lengths = padded
-    result = list(source.training(batches.InputShard(4), seed=3).take(26))
-    rows = flat([batch["number"].numpy()[:, 0].tolist() for batch in result])
-    assert len(set(rows)) == 104
-    for batch in result:
-        longest = lengths[batch["number"].numpy()[:, 0]].max()
-        assert batch["mask"].shape[1] == min(30, -(-longest // 8) * 8)
-        assert batch["ids"].shape == batch["mask"].shape
-        assert batch["ids"].numpy().sum(1).tolist() == [
-            n * (n + 1) // 2 for n in lengths[batch["number"].numpy()[:, 0]]
-        ]
-        assert batch["slots"].shape[1] == min(10, -(-max(1, longest // 3) // 8) * 8)
-    sizes = [batch["mask"].shape[1] for batch in result]
-    assert sizes != sorted(sizes)  # the batches are shuffled
-    plain = dataclasses.replace(source, padded={})
-    others = plain.training(batches.InputShard(4), seed=3).take(26)
-    ours, theirs = ([b["mask"].numpy().mean() for b in x] for x in (result, others))
-    assert np.mean(ours) > 1.4 * np.mean(theirs)
 
 
 def test_evaluation_reads_everything_once_and_fills_up(make_records):
@@ -207,15 +167,15 @@ def test_evaluation_stops_after_some_batches(make_records):
 
 def test_evaluation_is_shared_between_pipelines(make_records):
     parts = [
-        list(make_records().evaluation(batches.InputShard(6, 2, pipeline)))
-        for pipeline in (0, 1)
+        list(make_records().evaluation(batches.InputShard(6, context)))
+        for context in (tf.distribute.InputContext(2, i, 2) for i in (0, 1))
     ]
     assert len(parts[0]) == len(parts[1]) == 4
-    found = [b["number"][:, 0][b["example_weight"] > 0] for b in parts[0] + parts[1]]
-    assert sorted(np.concatenate(found)) == list(range(23))
+    rows = [b["number"][:, 0][b["example_weight"] > 0] for b in parts[0] + parts[1]]
+    assert sorted(np.concatenate(rows)) == list(range(23))
 
 
-def test_batches_of_like_length_are_padded_to_a_multiple():
+def test_batches_of_similar_length_are_padded_to_a_multiple():
     lengths = np.random.default_rng(3).permutation(np.repeat([2, 5, 9, 11], 12))
     source = by_length(lengths, 4)
     result = list(source.training(batches.InputShard(4), seed=3).take(24))
@@ -231,7 +191,7 @@ def test_fewer_examples_than_a_batch_are_repeated():
     assert sorted(flat(numbers(read))) == [0] * 5 + [1] * 5
 
 
-def test_evaluation_by_length_comes_back_in_order(monkeypatch):
+def test_unshuffle_restores_the_order_of_an_evaluation(monkeypatch):
     monkeypatch.setattr(batches, "_EXAMPLES_TO_SORT", 8)
     read = list(by_length(LENGTHS).evaluation(batches.InputShard(3)))
     rows = np.concatenate([batch["row"] for batch in read])
@@ -239,7 +199,7 @@ def test_evaluation_by_length_comes_back_in_order(monkeypatch):
     weights = np.concatenate([batch["example_weight"] for batch in read])
     np.testing.assert_array_equal(weights, rows >= 0)
     assert list(rows[:3]) != [0, 1, 2]
-    result = ((b["row"].numpy(), {"n": b["number"].numpy()[:, 0]}) for b in read)
+    result = ({"row": b["row"], "n": b["number"][:, 0]} for b in read)
     assert [value["n"] for value in batches.unshuffle(result)] == list(range(13))
 
 

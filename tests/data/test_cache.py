@@ -13,26 +13,26 @@ def arrays():
 
 
 def never():
-    raise AssertionError("made again")
+    raise AssertionError("the arrays were encoded again")
 
 
 def test_arrays_are_made_once_for_equal_settings(tmp_path):
     path = tmp_path / "deep" / "train.npz"
-    made, is_cached = cache.load_or_make(path, {"length": 5, "task": "cola"}, arrays)
+    first, is_cached = cache.load_or_make(path, {"length": 5, "task": "cola"}, arrays)
     assert not is_cached
     again, is_cached = cache.load_or_make(path, {"task": "cola", "length": 5}, never)
     assert is_cached
-    assert again.keys() == made.keys()
+    assert again.keys() == first.keys()
     np.testing.assert_array_equal(again["ids"], np.arange(7))
     assert again["ids"].dtype == np.int32
     changed = {"ids": np.zeros(2, np.int32)}
-    made, is_cached = cache.load_or_make(path, {"length": 6}, lambda: changed)
-    assert not is_cached and made["ids"].shape == (2,)
+    other, is_cached = cache.load_or_make(path, {"length": 6}, lambda: changed)
+    assert not is_cached and other["ids"].shape == (2,)
     assert cache.load_or_make(path, {"length": 6}, never)[1]
 
 
 @pytest.mark.parametrize("contents", ["cut", "empty", "other", "arrays"])
-def test_what_is_no_cache_is_named_and_left(tmp_path, contents):
+def test_a_file_that_is_no_cache_is_named_and_unchanged(tmp_path, contents):
     path = tmp_path / "train.npz"
     cache.load_or_make(path, {}, arrays)
     whole = path.read_bytes()
@@ -60,7 +60,7 @@ def test_a_changed_file_has_another_fingerprint(tmp_path):
     json.dumps(first)
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "train.npz"
     with pytest.raises(InputError, match=rf"^{path}: cannot be written: "):

@@ -67,8 +67,8 @@ def test_tables_of_glue_are_where_the_task_reads_them(publish, data, name, caplo
     assert licence.startswith(f"{name}: licence: ")
     for split in task.files:
         ours, theirs = (
-            task.read(split, place, skip_bad_rows=True).rows
-            for place in (root, data / "glue_own")
+            task.read(split, folder, skip_bad_rows=True).rows
+            for folder in (root, data / "glue_own")
         )
         assert ours == theirs
 

@@ -39,7 +39,7 @@ ODD = "a\u2028b\x85c\x0bd\re"
 @pytest.mark.parametrize(
     ("name", "contents", "expected"),
     [
-        # Columns are found by name; quotation marks of a TSV are text.
+        # The names select the columns; quotation marks of a TSV are text.
         ("a.tsv", "label\tother\ttext\n1\tx\tred\n0\ty\tblue\n",
          [("red", "1"), ("blue", "0")]),
         ("a.tsv", 'text\tlabel\n"open\t1\n"shut" it\t0\n',

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.corpus import files as corpus_files
-from albert_tf.data import batches, records
+from albert_tf.data import records
 from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.tasks.pretraining import Pretraining, PretrainingSettings
@@ -155,18 +155,6 @@ def test_output_bias_starts_at_the_frequencies_of_the_data(files, batch):
     assert task.initialize(model) == "the output bias from 8 examples"
     found = keras.ops.convert_to_numpy(model.masked_lm.output_bias)
     np.testing.assert_allclose(found, wanted - wanted.mean(), atol=1e-6)
-
-
-def test_batches_of_like_length_are_a_flag_where_lengths_may_differ(files, refuses):
-    settings = PretrainingSettings(**files, group_by_length=True)
-    for task, length in (
-        (Pretraining(settings, multiple=1), None),
-        (Pretraining(PretrainingSettings(**files)), 24),
-    ):
-        read = task.training.training(batches.InputShard(2), seed=3)
-        assert read.element_spec["input_ids"].shape.as_list() == [2, length]
-    with refuses("--group_by_length: a TPU takes batches of one length"):
-        Pretraining(settings, multiple=0)
 
 
 def test_a_warm_start_keeps_its_output_bias(files, tmp_path):

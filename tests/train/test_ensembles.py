@@ -112,8 +112,8 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(run, membe
     [best], every = read("nbest_predictions", folder), read("nbest_predictions")
     [predictions] = read("predictions", folder)
     for id, entries in best.items():
-        given = [entry["probability"] for entry in entries]
-        assert given == sorted(given, reverse=True)
+        probabilities = [entry["probability"] for entry in entries]
+        assert probabilities == sorted(probabilities, reverse=True)
         means, totals = collections.Counter(), collections.Counter()
         for entry in (entry for each in every for entry in each[id]):
             means[entry["text"]] += entry["probability"] / 3

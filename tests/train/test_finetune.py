@@ -99,8 +99,8 @@ def trained(task, tmp_path_factory):
 
 def job(settings, log=None):
     device = tf.distribute.OneDeviceStrategy("/cpu:0")
-    given = (settings, ModelSettings(), DistributionSettings(), device)
-    return finetune.Job(Numbers, None, *given, log or io.StringIO())
+    arguments = (settings, ModelSettings(), DistributionSettings(), device)
+    return finetune.Job(Numbers, None, *arguments, log or io.StringIO())
 
 
 def run(task, settings, log=None):

@@ -32,7 +32,7 @@ def track(folder, log=print, end=True, **projects):
     tracker.log("train", 10, {"loss": 2.0, "gradient_norm": float("nan")})
     if end:
         tracker.end(BEST)
-    tracker.end(is_complete=False)  # does nothing after `end`
+    tracker.end({}, is_complete=False)  # does nothing after `end`
 
 
 def test_wandb_gets_settings_and_the_best(libraries, tmp_path):

@@ -25,8 +25,6 @@ class PretrainingSettings(MaskingSettings):
             or none. Default: the objective of the records.
         dynamic_masking: Draw new masks in every epoch and, with the objective sop, a
             new sentence order.
-        group_by_length: Batch records of similar length to reduce padding; faster if
-            many records are short.
         output_bias_from_data: Initialize the masked LM's output bias with the log
             frequencies of the tokens, so short runs learn sooner. New in this package.
         parameter_sharing: Parameters that the layers share (table 4 of the paper).
@@ -46,7 +44,6 @@ class PretrainingSettings(MaskingSettings):
     max_predictions_per_seq: int | None = flags.field(None, at_least=1)
     objective: Literal["sop", "nsp", "none"] | None = flags.field(None)
     dynamic_masking: bool = flags.field(False)
-    group_by_length: bool = flags.field(False)
     output_bias_from_data: bool = flags.field(False)
     parameter_sharing: Literal["all", "attention", "ffn", "none"] | None = flags.field(
         None
