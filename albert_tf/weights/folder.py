@@ -97,14 +97,6 @@ class ModelFolder:
         Raises:
             InputError: there is no configuration, or it is damaged.
         """
-        config = self._find_config()
-        if self._has_own_checkpoint:
-            # An error is raised again when the weights are loaded.
-            with contextlib.suppress(InputError):
-                return self.source.adapt(config)
-        return config
-
-    def _find_config(self) -> AlbertConfig:
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
         # A .keras file contains its configuration; another file in the folder may

@@ -171,29 +171,6 @@ IGNORED = {
     "keras": re.compile(r"(?!)"),  # matches no name
 }
 
-# Released names of the parts of a layer, by their names in BERT. albert_zh uses BERT's
-# names for its shared layer.
-_BERT_TO_RELEASED = {
-    "attention/self": "attention_1/self",
-    "attention/output/dense": "attention_1/output/dense",
-    "attention/output/LayerNorm": "LayerNorm",
-    "intermediate/dense": "ffn_1/intermediate/dense",
-    "output/dense": "ffn_1/intermediate/output/dense",
-    "output/LayerNorm": "LayerNorm_1",
-}
-_BERT_LAYER = re.compile(
-    f"bert/encoder/layer_(shared|[0-9]+)/({'|'.join(_BERT_TO_RELEASED)})"
-)
-
-
-def to_released_name(name: str) -> str:
-    """Returns the released name of a tensor of a TF-Hub module or of BERT."""
-    match = _BERT_LAYER.match(name.removeprefix("module/"))
-    if match is None:
-        return name.removeprefix("module/")
-    block = _TF1_BLOCK.format(g=match[1].replace("shared", "0"), i=0)
-    return f"{block}{_BERT_TO_RELEASED[match[2]]}{match.string[match.end() :]}"
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
@@ -359,8 +336,6 @@ class Source:
             none.
         build_model: returns a new model of the class that was saved; None if the format
             does not store the class.
-        adapt: changes a configuration to fit the weights, which may have another
-            embedding size than the configuration says.
         shapes: the shape of every weight by name.
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
     """
@@ -371,7 +346,6 @@ class Source:
     read: Callable[[str], np.ndarray]
     config: Callable[[], AlbertConfig]
     build_model: Callable[[], keras.Model] | None = None
-    adapt: Callable[[AlbertConfig], AlbertConfig] = lambda config: config
 
     def __post_init__(self, tensors):
         self.path = str(self.path)
