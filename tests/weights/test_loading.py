@@ -99,11 +99,11 @@ def test_round_trips_are_exact_and_find_the_model(format, kind, tmp_path):
     source = weights.open_source(written)
     assert_loads(model, source)
     assert source.config() == CONFIG
-    found = weights.model_for(source, CONFIG)
+    new_model = weights.model_for(source, CONFIG)
     if format == "keras":
-        assert found.get_config() == model.get_config()
+        assert new_model.get_config() == model.get_config()
     if format == "keras" or kind != "choice":  # one output looks like regression
-        assert type(found) is type(model)
+        assert type(new_model) is type(model)
 
 
 @pytest.mark.parametrize("format", ["tf1", "hf"])
@@ -111,8 +111,8 @@ def test_groups_that_hold_no_layer_have_no_weights(format, tmp_path):
     model = encoder(num_hidden_groups=12)
     written = weights.save(model, tmp_path / "a", format)
     source = weights.open_source(written)
-    found = [re.search(r"(?:group_|_groups\.)(\d+)", name) for name in source.shapes]
-    assert {match[1] for match in found if match} == {"0", "3", "6", "9"}
+    groups = [re.search(r"(?:group_|_groups\.)(\d+)", name) for name in source.shapes]
+    assert {match[1] for match in groups if match} == {"0", "3", "6", "9"}
     assert source.config() == model.config
     copy = models.AlbertEncoder(source.config())
     weights.load(copy, written)
