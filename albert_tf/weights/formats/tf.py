@@ -19,7 +19,7 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def find_prefix(path: Path) -> Path:
-    """Returns a checkpoint's prefix, given the prefix or a file of the checkpoint."""
+    """Returns the prefix of a checkpoint; `path` is the prefix or one of its files."""
     return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
 
 
@@ -68,8 +68,8 @@ def open(path: Path) -> Source:
 def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     """Returns the model's class, and the keys of its options and weights by name.
 
-    `saved_models.save` stores these as attributes of the root. Without them, the class
-    is empty, and the weights have the names of the variables.
+    `saved_models.save` stores these as attributes of the root. If the root lacks them,
+    the class is "", there are no options, and the names are the names of the variables.
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
