@@ -287,7 +287,7 @@ def word_starts(
     if rule != "spaces":
         return tokenizer.word_starts(rule)
     begins = np.arange(2 * tokenizer.vocab_size) < tokenizer.vocab_size
-    return WordStarts(begins, after=np.zeros_like(begins), closes=np.zeros_like(begins))
+    return WordStarts(begins, np.zeros_like(begins), np.zeros_like(begins))
 
 
 def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:

@@ -20,12 +20,16 @@ TOKENIZER = "tokenizer.json"
 
 ModelType = Literal["Unigram", "WordPiece"]
 
-# Pieces that, like the unknown piece, never match text. Other added tokens do match.
+# Special pieces, which never match text. Other added tokens match text.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Reads a `tokenizer.json`; empty if it is missing or not from transformers."""
+    """Reads a `tokenizer.json`.
+
+    Returns:
+        The contents; empty if the file is missing or not from transformers.
+    """
     contents = _read_object(Path(path))
     return contents if isinstance(contents.get("model"), dict) else {}
 
@@ -36,31 +40,31 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def detect_type(contents: Mapping[str, Any]) -> str:
-    """Returns the type of a tokenizer's model; older files do not store it."""
+    """Returns the type of a tokenizer's model, which old files do not store."""
     model = contents.get("model", {})
     has_ids = isinstance(model.get("vocab"), dict)
     return model.get("type") or ("WordPiece" if has_ids else "Unigram")
 
 
-def read_vocabulary(path: str | Path, wanted: ModelType) -> bytes:
+def read_vocabulary(path: str | Path, model_type: ModelType) -> bytes:
     """Returns the SentencePiece model or `vocab.txt` in a `tokenizer.json`.
 
     Raises:
-        InputError: the file has no model of the wanted type.
+        InputError: the file has no model of this type.
     """
     contents = read(path)
-    if not contents or detect_type(contents) != wanted:
+    if not contents or detect_type(contents) != model_type:
         actual = f"a model of type {detect_type(contents)}" if contents else "no model"
-        raise InputError(f"{path}: {actual}; expected one of type {wanted}")
+        raise InputError(f"{path}: {actual}; expected one of type {model_type}")
     with errors.wrap_read(path, "a tokenizer.json of transformers"):
         vocab, added = contents["model"]["vocab"], contents.get("added_tokens", ())
-        if wanted == "Unigram":
+        if model_type == "Unigram":
             vocab = {item[0]: id for id, item in enumerate(vocab)}
         ids = vocab | {token["content"]: token["id"] for token in added}
         pieces = sorted(ids, key=ids.__getitem__)
         if [ids[piece] for piece in pieces] != list(range(len(ids))):
             raise ValueError("its ids are not 0, 1, 2 and so on")
-        if wanted == "Unigram":
+        if model_type == "Unigram":
             return _make_unigram_model(contents, pieces)
         prefix = contents["model"].get("continuing_subword_prefix", "##")
         if prefix != "##":
@@ -100,19 +104,16 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
 
 
 def read_cleaning(
-    path: str | Path,
-    do_lower_case: bool | None,
-    keep_accents: bool | None,
-    is_wordpiece: bool,
+    path: str | Path, flags: Mapping[str, bool | None], is_wordpiece: bool
 ) -> dict[str, bool]:
-    """Returns the settings of text cleaning from flags and from files.
+    """Returns the settings of text cleaning from flags and files of transformers.
 
     `tokenizer_config.json` has precedence over `tokenizer.json`.
 
     Args:
         path: the vocabulary; the files are in its folder.
-        do_lower_case: the value of the flag; None if it is not set.
-        keep_accents: the value of the flag; None if it is not set.
+        flags: the values of `do_lower_case` and `keep_accents`; None if a flag is not
+            set.
         is_wordpiece: whether the tokenizer is WordPiece; cased WordPiece always keeps
             accents.
 
@@ -123,7 +124,6 @@ def read_cleaning(
         InputError: a flag contradicts a file, or `tokenization` cannot clean text as a
             file says.
     """
-    flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     cleaning: dict[str, bool] = {}
     config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
     files = {config: _read_object(config)}
@@ -149,7 +149,7 @@ def read_cleaning(
                 )
         for key, flag in flags.items():
             value = values.get(key, flag)
-            if flag not in (None, value):
+            if flag is not None and flag != value:
                 raise InputError(
                     f"--{key}={errors.quote(flag)}, but {file}: "
                     f"{key}={errors.quote(value)}; expected the same"
@@ -163,10 +163,11 @@ def _read_normalizer(normalizer: Any) -> dict[str, Any]:
     """Returns the cleaning of a normalizer with the keys of `tokenizer_config.json`."""
     text = json.dumps(normalizer)
     bert_lowers = '"lowercase": true' in text  # an option of BertNormalizer
-    # The last two remove characters: those from U+0300 on, or all marks.
-    strips = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
+    # The last two remove marks by a pattern: characters from U+0300 on, or all marks.
+    accent_steps = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
+    # By default, BertNormalizer strips accents if it lower-cases.
     bert_strips = bert_lowers and '"strip_accents": null' in text
     return {
         "do_lower_case": bert_lowers or '"Lowercase"' in text,
-        "strip_accents": bert_strips or any(step in text for step in strips),
+        "strip_accents": bert_strips or any(step in text for step in accent_steps),
     }

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow.experimental.numpy as tnp
 import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2
 
@@ -24,7 +25,6 @@ from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
 # All other code points are private or unassigned; cleaning does not change them.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
-_SPACES = [code for code in _CODE_POINTS if chr(code).isspace()]
 
 # A token has at most this many characters, except a run of unknown characters.
 _MAX_CHARACTERS = 64
@@ -107,9 +107,16 @@ class GraphTokenizer(tf.Module):
         spaced = tf.strings.join([texts, " "])
         codes = tf.strings.unicode_decode(spaced, "UTF-8")
         ids, begins, ends = self._encoder.align(*self._clean(codes))
-        begins, ends = _attach_deleted(codes, ids, begins, ends)
-        start = tf.gather(tf.cast(codes.row_starts(), tf.int32), ids.value_rowids())
-        return ids, ids.with_values(begins - start), ids.with_values(ends - start)
+        is_space = _look_up(str.isspace, codes.values)
+        begins, ends = tokenization.attach_deleted(is_space, begins, ends, tnp)
+        # The first character of the text of each piece, and the space at its end.
+        first = tf.gather(codes.row_starts(), ids.value_rowids())
+        last = tf.gather(codes.row_limits(), ids.value_rowids()) - 1
+        begins, ends = (
+            ids.with_values(tf.cast(tf.minimum(position, last) - first, tf.int32))
+            for position in (begins, ends)
+        )
+        return ids, begins, ends
 
     def _clean(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Cleans texts.
@@ -128,9 +135,9 @@ class GraphTokenizer(tf.Module):
 
 
 class _SentencePiece(tf.Module):
-    """SentencePiece: cleaning, the model's normalisation, the digit-comma rule.
+    """`tokenization.SentencePieceTokenizer` in a graph.
 
-    The Python code is in `tokenization.SentencePieceTokenizer`.
+    The steps are the cleaning, the model's normalisation and the digit-comma rule.
     """
 
     def __init__(
@@ -140,7 +147,7 @@ class _SentencePiece(tf.Module):
         characters = tokenization.DECOMPOSED[tokenizer.keep_accents].function
         self.cleaning: tuple[Callable, ...] = (_collapse_spaces, _tabulate(characters))
         if tokenizer.keep_accents:
-            self.cleaning += (_make_mark_order(),)
+            self.cleaning += (_sort_marks,)
         if tokenizer.do_lower_case:
             self.cleaning += (_lower_case(str),)  # `str` changes no character
         self._model = _make_sentencepiece(tokenizer.contents, tf.int32)
@@ -158,10 +165,9 @@ class _SentencePiece(tf.Module):
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
-        # The parts of all pieces with commas, in the order of the values of
-        # `_split_commas`.
-        pieces = map(tokenizer.id_to_piece, sorted(tokenizer.comma_ids))
-        parts = [tokenizer.comma_pieces[piece] for piece in pieces]
+        # The lengths and starts of the parts of all pieces with commas, in characters
+        # and in the order of the values of `_split_commas`.
+        parts = tokenizer.comma_pieces.values()
         lengths = [[len(part.strip(WORD_MARK)) for part in row] for row in parts]
         self._part_lengths = _flat(lengths)
         self._part_starts = _flat([np.cumsum([0, *row[:-1]]) for row in lengths])
@@ -249,9 +255,9 @@ class _SentencePiece(tf.Module):
 
 
 class _WordPiece(tf.Module):
-    """WordPiece: cleaning, then the longest pieces of each word.
+    """`tokenization.WordPieceTokenizer` in a graph.
 
-    The Python code is in `tokenization.WordPieceTokenizer`.
+    The steps are the cleaning and the search for the longest pieces of each word.
     """
 
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
@@ -299,7 +305,8 @@ class _WordPiece(tf.Module):
             tf.gather(self._lengths, ids.values),
         )
         # The pieces cover all characters except spaces.
-        origins = tf.boolean_mask(origins, ~_is_space(codes.values))
+        is_space = _look_up(str.isspace, codes.values)
+        origins = tf.boolean_mask(origins, ~is_space)
         begin = tf.cumsum(length, exclusive=True)
         first = tf.gather(origins, begin)
         return ids, first, tf.gather(origins, begin + length - 1) + 1
@@ -352,22 +359,29 @@ class _Replacement:
         return replaced, index.value_rowids(), index.values
 
 
-class _Ranges:
-    """Looks up a function of characters that is constant over long ranges."""
+# `_find_ranges` and `_tabulate` are cached, because the pass over all characters takes
+# half a second.
+@functools.cache
+def _find_ranges(function: Callable[[str], int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ranges of characters in which a function is constant.
 
-    def __init__(self, function: Callable[[str], int]):
-        values = [function(chr(code)) for code in _CODE_POINTS]
-        changes = [0, *(np.flatnonzero(np.diff(values)) + 1)]
-        self._starts = np.array([_CODE_POINTS[i] for i in changes], np.int32)
-        self._values = np.array([values[i] for i in changes], np.int32)
-
-    def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Returns the value of each code point, int32 [N]."""
-        index = tf.searchsorted(self._starts, codes, side="right") - 1
-        return tf.gather(self._values, index)
+    Returns:
+        The first code point of each range, int32, and the value of the function there.
+    """
+    values = np.array([function(chr(code)) for code in _CODE_POINTS])
+    first = np.append(0, np.flatnonzero(np.diff(values)) + 1)
+    return np.array(_CODE_POINTS, np.int32)[first], values[first]
 
 
-# Cached, because the pass over all characters takes half a second.
+def _look_up(function: Callable[[str], int], codes: tf.Tensor) -> tf.Tensor:
+    """Returns the value of a function of characters for each code point in `codes`.
+
+    The function must be constant over long ranges of characters.
+    """
+    starts, values = _find_ranges(function)
+    return tf.gather(values, tf.searchsorted(starts, codes, side="right") - 1)
+
+
 @functools.cache
 def _tabulate(function: Callable[[str], str]) -> _Replacement:
     """Returns a function of characters as a replacement of code points."""
@@ -375,24 +389,19 @@ def _tabulate(function: Callable[[str], str]) -> _Replacement:
     return _Replacement({k: codes for k, codes in table.items() if codes != [k]})
 
 
-@functools.cache
-def _make_mark_order() -> Callable:
-    """Returns the step that sorts combining marks canonically.
+def _sort_marks(
+    codes: tf.RaggedTensor, origins: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Sorts combining marks canonically.
 
     The origins are not sorted: they stay in the order of the text.
     """
-    combining_class = _Ranges(unicodedata.combining)
-
-    def order(codes: tf.RaggedTensor, origins: tf.Tensor):
-        flat = codes.values
-        classes = tf.cast(combining_class(flat), tf.int64)
-        # Only marks of the same letter in the same text are sorted.
-        letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
-        key = letter * 256 + classes  # classes are below 256
-        ordered = tf.gather(flat, tf.argsort(key, stable=True))
-        return codes.with_values(ordered), origins
-
-    return order
+    flat = codes.values
+    classes = _look_up(unicodedata.combining, flat)  # int64, below 256
+    # Only marks of the same letter in the same text are sorted.
+    letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
+    ordered = tf.gather(flat, tf.argsort(letter * 256 + classes, stable=True))
+    return codes.with_values(ordered), origins
 
 
 @functools.cache
@@ -407,11 +416,10 @@ def _lower_case(last_stage: Callable[[str], str]) -> Callable:
     """
     table = CharacterMap(last_stage)
     replace = _tabulate(lambda c: c.lower().translate(table))
-    sigma_kind = _Ranges(_sigma_kind)
 
     def lower(codes: tf.RaggedTensor, origins: tf.Tensor):
         flat, rows = codes.values, codes.value_rowids()
-        kinds = sigma_kind(flat)
+        kinds = _look_up(_sigma_kind, flat)
         index = tf.where(kinds != _IGNORED)[:, 0]
         row, is_cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
         # Whether the characters at index[i] and index[i + 1] are letters of one text.
@@ -437,11 +445,12 @@ def _sigma_kind(character: str) -> int:
 def _collapse_spaces(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Computes `" ".join(text.split())`: the last space of a run becomes " "."""
+    """Computes `" ".join(text.split())`; keeps the last space of each run as " "."""
     row = codes.value_rowids()
-    is_text = ~_is_space(codes.values)
+    is_text = ~_look_up(str.isspace, codes.values)
     before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
-    # How many characters before each one are not spaces, over all texts.
+    # For each character, the number of characters before it that are not spaces, over
+    # all texts.
     counts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
     after_text = counts[:-1] > tf.gather(counts, tf.gather(codes.row_starts(), row))
     is_kept = is_text | (before_text & after_text)
@@ -462,59 +471,11 @@ def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
     return np.array([value for row in rows for value in row], np.int32)
 
 
-def _is_space(codes: tf.Tensor) -> tf.Tensor:
-    """Computes `str.isspace` of each character, bool [N]."""
-    # The last item is above all characters, so that each search finds an item.
-    spaces = np.array([*_SPACES, np.iinfo(np.int32).max], np.int32)
-    return tf.gather(spaces, tf.searchsorted(spaces, codes)) == codes
-
-
-def _attach_deleted(
-    codes: tf.RaggedTensor, ids: tf.RaggedTensor, begins: tf.Tensor, ends: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes `tokenization._attach_deleted` for all texts at once.
-
-    Args:
-        codes: int32 [B, None], the characters of the texts, each of which ends in a
-            space.
-        ids: int32 [B, None], the ids of the N pieces.
-        begins: int32 [N], the first character of each piece as an index into the values
-            of `codes`; -1 for a piece without text.
-        ends: int32 [N], the character after each piece; -1 for a piece without text.
-
-    Returns:
-        The new begins and ends, int32 [N] each.
-    """
-    spaces = tf.cast(tf.where(_is_space(codes.values)), tf.int32)[:, 0]
-    has_text = begins >= 0
-    begin, end = tf.boolean_mask(begins, has_text), tf.boolean_mask(ends, has_text)
-    size = tf.size(codes.values)[None]
-    # A piece extends to the end of its word, or to the next piece in it.
-    word_end = tf.gather(tf.concat([spaces, size], 0), tf.searchsorted(spaces, end))
-    next_begin = tf.concat([begin[1:], size], axis=0)[: tf.size(begin)]
-    end = tf.maximum(end, tf.minimum(word_end, next_begin))
-    # The end of the piece before each piece. It has one item more than `end`, for an
-    # empty piece after all pieces with text.
-    end_before = tf.concat([[0], end], axis=0)
-    # A piece extends to the first character of its word, or to the piece before it.
-    first = tf.gather(tf.concat([[0], spaces + 1], 0), tf.searchsorted(spaces, begin))
-    begin = tf.minimum(begin, tf.maximum(first, end_before[:-1]))
-    # A piece without text is at the beginning of the next piece with text. `rank` is
-    # the number of pieces with text before each piece.
-    rank = tf.cumsum(tf.cast(has_text, tf.int32), exclusive=True)
-    # The last character of the text of each piece: the final space.
-    last = tf.gather(tf.cast(codes.row_limits(), tf.int32) - 1, ids.value_rowids())
-    begin = tf.minimum(tf.gather(tf.concat([begin, size], axis=0), rank), last)
-    own_end = tf.gather(tf.concat([end, size], axis=0), rank)
-    empty_end = tf.maximum(begin, tf.gather(end_before, rank))
-    return begin, tf.where(has_text, own_end, empty_end)
-
-
 def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     """Makes a model whose pieces are bytes, with the normalisation of another model.
 
-    Its offsets give the origin of each normalised character, which tensorflow_text does
-    not return.
+    The offsets of its pieces show the origin of each normalised character, which
+    tensorflow_text does not return.
 
     Returns:
         The model, and for each id the number of characters that begin in its piece.
@@ -528,16 +489,15 @@ def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
         model.pieces.add(piece=f"<0x{byte:02X}>", type=kinds.BYTE)
     model.pieces.extend(symbols)  # normalisation does not change symbols
     trainer = sentencepiece_model_pb2.TrainerSpec
-    model.trainer_spec.Clear()
-    model.trainer_spec.model_type = trainer.CHAR
-    model.trainer_spec.byte_fallback = True
+    settings = trainer(model_type=trainer.CHAR, byte_fallback=True)
+    model.trainer_spec.CopyFrom(settings)
     counts = [int(byte not in tokenization.UTF8_CONTINUATION) for byte in range(256)]
     return model.SerializeToString(), [1, *counts, *(len(s.piece) for s in symbols)]
 
 
 def rstrip(texts: tf.Tensor) -> tf.Tensor:
     """Computes `str.rstrip` of each text, string [N]."""
-    spaces = "".join(map(chr, _SPACES))
+    spaces = "".join(filter(str.isspace, map(chr, _CODE_POINTS)))
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
@@ -663,9 +623,9 @@ def split_words(
         character after the word, as indices in its text, int32 [B, None] each.
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
-    classes = codes.with_values(_word_classes()(codes.values))
+    classes = tf.cast(_look_up(_word_class, codes.values), tf.int32)
     class_texts = tf.strings.regex_replace(
-        tf.strings.unicode_encode(classes, "UTF-8"),
+        tf.strings.unicode_encode(codes.with_values(classes), "UTF-8"),
         words_of_text.POSSESSIVE,
         words_of_text.MARKED_POSSESSIVE,
     )
@@ -680,7 +640,6 @@ def split_words(
     return words, begins, ends
 
 
-@functools.cache
-def _word_classes() -> _Ranges:
-    """Returns the function `words.character_class` of code points, cached."""
-    return _Ranges(lambda character: ord(words_of_text.character_class(character)))
+def _word_class(character: str) -> int:
+    """Returns the code point of `words.character_class`."""
+    return ord(words_of_text.character_class(character))

@@ -118,17 +118,17 @@ def join(
         )
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     ids, lengths, first_lengths = array.array("i"), array.array("q"), array.array("i")
-    truncated = lost = 0
-    for a, b in pairs:
-        limit = max_seq_length - (_SPECIAL if b else _SPECIAL - 1)
-        size_a, size_b = truncated_lengths(len(a), len(b), limit)
-        excess = len(a) + len(b) - size_a - size_b
+    truncated = removed = 0
+    for first, second in pairs:
+        limit = max_seq_length - (_SPECIAL if second else _SPECIAL - 1)
+        sizes = truncated_lengths(len(first), len(second), limit)
+        excess = len(first) + len(second) - sum(sizes)
         truncated += excess > 0
-        lost += excess
-        row = [cls, *a[:size_a], sep]
+        removed += excess
+        row = [cls, *first[: sizes[0]], sep]
         first_lengths.append(len(row))
-        if b:
-            row += [*b[:size_b], sep]
+        if second:
+            row += [*second[: sizes[1]], sep]
         ids.extend(row)
         lengths.append(len(row))
     return Inputs(
@@ -136,7 +136,7 @@ def join(
         bounds=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
         first_lengths=np.array(first_lengths, np.int32),
         truncated=truncated,
-        truncated_pieces=lost,
+        truncated_pieces=removed,
     )
 
 
@@ -145,8 +145,8 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
 
     Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
     tokens or so. The result ends at a space, because no token contains a space. If no
-    space is near, it ends inside a word, whose last tokens can differ. So the result
-    has some tokens more than `max_tokens`.
+    space is near, it ends inside a word, and the last tokens can differ. Therefore the
+    result has a few tokens more than `max_tokens`.
 
     Args:
         tokenizer: the vocabulary.
@@ -180,19 +180,18 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """Returns the ids of a text in which each [MASK] is one token.
 
-    The text between two [MASK] is encoded separately. If such a text does not begin
-    with a space, for example ".", its first token can be a word mark. This token is
-    removed.
+    The text after each [MASK] is encoded separately. If this text does not begin with a
+    space, for example ".", its first token can be a word mark. This token is removed.
     """
     ids: list[int] = []
     mark_id = tokenizer.piece_to_id(WORD_MARK)
+    # A vocabulary without a word mark has the unknown id for it.
+    has_mark = mark_id != tokenizer.unk_id
     for number, part in enumerate(text.split(MASK)):
         part_ids = tokenizer.encode(part)
         if number:
             ids.append(tokenizer.mask_id)
-            # A vocabulary without a word mark has the unknown id for it.
-            begins_with_mark = part_ids[:1] == [mark_id] != [tokenizer.unk_id]
-            if begins_with_mark and not part[0].isspace():
+            if has_mark and part_ids[:1] == [mark_id] and not part[0].isspace():
                 del part_ids[0]
         ids += part_ids
     return ids
@@ -201,16 +200,16 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 def truncated_lengths(
     first: Any, second: Any, limit: Any, min_fn: Callable = min, max_fn: Callable = max
 ) -> tuple[Any, Any]:
-    """Returns the lengths of two texts that are truncated to `limit` tokens in all.
+    """Returns the lengths of two texts after truncation to `limit` tokens in total.
 
     **As released:** tokens are removed one by one from the longer text, or from the
-    second if both are equally long. So each text gets half of the limit, and what the
-    other text leaves of its half.
+    second if both are equally long. So each text gets half of the limit, and the tokens
+    of the other half that the other text does not use.
 
     Args:
         first: number of tokens of the first text.
         second: number of tokens of the second text.
-        limit: maximum number of tokens of both texts.
+        limit: maximum total number of tokens of both texts.
         min_fn: for tensors, TensorFlow's `minimum`.
         max_fn: for tensors, TensorFlow's `maximum`.
     """

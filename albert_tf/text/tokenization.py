@@ -4,7 +4,7 @@ Both tokenizers share one interface (`Tokenizer`): pieces, ids, batches of ids, 
 offsets of every piece in the *original* text. Cleaning consists of `CharacterMap`s.
 `in_graph` compiles them into TensorFlow, so that a graph gives the same ids.
 
-Only sentencepiece and numpy are imported: worker processes start without TensorFlow.
+The module does not import TensorFlow, because worker processes use it.
 """
 
 import abc
@@ -13,9 +13,9 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -42,14 +42,15 @@ class WordStarts(NamedTuple):
     """Finds the first pieces of words in piece ids; see `Tokenizer.word_starts`.
 
     Attributes:
-        always: bool [V], whether a piece always begins a word.
-        after: bool [V], whether a piece begins a word after a piece that closes a word.
-        closes: bool [V], whether a piece closes its word.
+        begins_word: bool [V], whether a piece begins a word after any other piece.
+        begins_after_end: bool [V], whether a piece begins a word after a piece that
+            ends a word.
+        ends_word: bool [V], whether a piece ends its word.
     """
 
-    always: np.ndarray
-    after: np.ndarray
-    closes: np.ndarray
+    begins_word: np.ndarray
+    begins_after_end: np.ndarray
+    ends_word: np.ndarray
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Returns for each piece whether it begins a word.
@@ -60,8 +61,9 @@ class WordStarts(NamedTuple):
         Returns:
             bool [..., T].
         """
-        begins = self.always[ids]
-        begins[..., 1:] |= self.after[ids[..., 1:]] & self.closes[ids[..., :-1]]
+        begins = self.begins_word[ids]
+        follows_end = self.ends_word[ids[..., :-1]]
+        begins[..., 1:] |= self.begins_after_end[ids[..., 1:]] & follows_end
         return begins
 
 
@@ -130,7 +132,7 @@ def _strip_accents_and_isolate_punctuation(character: str) -> str:
     return "".join(map(_isolate_punctuation, bare))
 
 
-# The keys say whether combining marks stay.
+# The key is `keep_accents`.
 DECOMPOSED = {
     False: CharacterMap(_decompose),
     True: CharacterMap(_decompose_and_keep_marks),
@@ -179,11 +181,7 @@ class Tokenizer(abc.ABC):
     _unk_piece: str
 
     def __init__(
-        self,
-        path: str,
-        contents: bytes,
-        pieces: list[str],
-        cleaning: Mapping[str, bool],
+        self, path: str, contents: bytes, pieces: list[str], cleaning: dict[str, bool]
     ):
         self.path = str(path)
         self.contents = contents
@@ -215,7 +213,9 @@ class Tokenizer(abc.ABC):
         """
 
     def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
-        """Encodes as `encode_batch` does, for `word_starts("released")`.
+        """Returns the ids to which `word_starts("released")` applies.
+
+        They are the ids of `encode_batch`, except some of the unknown pieces.
 
         **As released:** the text of an unknown piece decides whether the piece begins a
         word. If not, the piece gets the id of [MASK], which never begins a word.
@@ -231,7 +231,7 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _text_of(self, id: int) -> str:
+    def _piece_text(self, id: int) -> str:
         """Returns a piece without word mark and "##"; "" for a piece without text."""
 
     @abc.abstractmethod
@@ -275,8 +275,8 @@ class Tokenizer(abc.ABC):
     ) -> Iterator[tuple[list[int], list[Span]]]:
         """Yields `encode_with_offsets` of each text, in time linear in its length."""
         for text, ids in zip(texts, self.encode_batch(texts), strict=True):
-            spans = _attach_deleted(text, self._align(text, ids))
-            yield ids, list(map(tuple, spans.tolist()))
+            spans = attach_deleted(_is_space(text), *self._align(text, ids).T)
+            yield ids, list(zip(*(each.tolist() for each in spans), strict=True))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
         """Returns the function that marks the first pieces of words.
@@ -302,14 +302,14 @@ class Tokenizer(abc.ABC):
         some punctuation. So a piece with any other letter begins a word.
         """
         ids = range(self.vocab_size)
-        always = np.array([self._begins_word(id, rule) for id in ids])
-        after, closes = np.zeros((2, self.vocab_size), bool)
+        begins_word = np.array([self._begins_word(id, rule) for id in ids])
+        after_end, ends_word = np.zeros((2, self.vocab_size), bool)
         if rule == "word_mark":
             for id in ids:
-                if text := self._text_of(id):
-                    after[id] = text not in APOSTROPHES and not _is_sign(text[0])
-                    closes[id] = _is_spaceless(text[-1]) or _is_isolated(text[-1])
-        return WordStarts(always, after, closes)
+                if text := self._piece_text(id):
+                    after_end[id] = text not in APOSTROPHES and not _is_sign(text[0])
+                    ends_word[id] = _is_spaceless(text[-1]) or _is_isolated(text[-1])
+        return WordStarts(begins_word, after_end, ends_word)
 
     @property
     def pad_id(self) -> int:
@@ -402,8 +402,8 @@ class SentencePieceTokenizer(Tokenizer):
                 f"{spm_model_file}: has a piece twice, or no unknown piece; expected a "
                 f"model of SentencePiece's trainer"
             )
-        flags = (do_lower_case, keep_accents)
-        cleaning |= hf_files.read_cleaning(spm_model_file, *flags, is_wordpiece=False)
+        flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+        cleaning |= hf_files.read_cleaning(spm_model_file, flags, is_wordpiece=False)
         super().__init__(spm_model_file, contents, pieces, cleaning)
         pad_id = processor.pad_id()
         self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
@@ -499,7 +499,7 @@ class SentencePieceTokenizer(Tokenizer):
         characters = DECOMPOSED[self.keep_accents]
         return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
-    def _text_of(self, id: int) -> str:
+    def _piece_text(self, id: int) -> str:
         is_special = self._processor.is_control(id) or self._processor.is_unknown(id)
         if is_special or id in self.byte_values:
             return ""
@@ -552,8 +552,8 @@ class WordPieceTokenizer(Tokenizer):
         """
         contents = _read(vocab_file, "WordPiece").removeprefix(codecs.BOM_UTF8)
         pieces = _parse_vocabulary(vocab_file, contents)
-        flags = (do_lower_case, keep_accents)
-        cleaning = hf_files.read_cleaning(vocab_file, *flags, is_wordpiece=True)
+        flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+        cleaning = hf_files.read_cleaning(vocab_file, flags, is_wordpiece=True)
         super().__init__(vocab_file, contents, pieces, cleaning)
         self._special_id(self._unk_piece)  # raises InputError if it is missing
         self._longest = max(map(len, pieces))
@@ -582,7 +582,7 @@ class WordPieceTokenizer(Tokenizer):
         ]
 
     def _encode_word(self, word: str) -> list[int]:
-        """Returns the ids of a word, which are kept for its next occurrence."""
+        """Returns the ids of a word, and caches them."""
         ids = self._word_ids.get(word)
         if ids is None:
             if len(self._word_ids) == _MAX_CACHED_WORDS:
@@ -624,7 +624,7 @@ class WordPieceTokenizer(Tokenizer):
                 begin = end
         return np.array(spans, int).reshape(-1, 2)
 
-    def _text_of(self, id: int) -> str:
+    def _piece_text(self, id: int) -> str:
         if id in self.special_ids:
             return ""
         return self.pieces[id].removeprefix(CONTINUATION)
@@ -669,22 +669,22 @@ def load(
     is_wordpiece = not spm_model_file
     if str(path).endswith(".json"):
         is_wordpiece = hf_files.detect_type(hf_files.read(path)) == "WordPiece"
-    kind = WordPieceTokenizer if is_wordpiece else SentencePieceTokenizer
-    return kind(path, do_lower_case, keep_accents)
+    tokenizer_class = WordPieceTokenizer if is_wordpiece else SentencePieceTokenizer
+    return tokenizer_class(path, do_lower_case, keep_accents)
 
 
 # The tag of a field at the end of the model, which SentencePiece and tensorflow_text
 # ignore. The field's number is the paper's arXiv number, in the range for extensions.
 _CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2, in 7 bits per byte
-# The tag, one byte with the length, and a JSON object.
+# The whole field: the tag, one byte with the length, and a JSON object.
 _CLEANING_FIELD = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
 
 
 def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
-    """Returns a SentencePiece model with the settings of cleaning stored in it.
+    """Stores the settings of cleaning in a SentencePiece model, and returns the model.
 
-    They are the default of a tokenizer with this model. A model with the released
-    cleaning stays unchanged.
+    A tokenizer with this model uses these settings by default. The model stays
+    unchanged if the settings are the released ones.
     """
     if do_lower_case and not keep_accents:
         return model
@@ -764,34 +764,44 @@ def _is_space(text: str) -> np.ndarray:
     return np.array([character.isspace() for character in text], bool)
 
 
-def _attach_deleted(text: str, spans: np.ndarray) -> np.ndarray:
+def attach_deleted(
+    is_space: Any, begins: Any, ends: Any, xp: Any = np
+) -> tuple[Any, Any]:
     """Extends spans over deleted characters, and gives a span to pieces without text.
 
     Args:
-        text: the original text.
-        spans: int [N, 2], see `Tokenizer._align`.
+        is_space: bool [C], whether each character of the original text is white space.
+        begins: int [N], the first character of each piece; -1 for a piece without text.
+        ends: int [N], the character after each piece; -1 for a piece without text.
+        xp: `numpy`, or `tensorflow.experimental.numpy` if the arguments are tensors.
 
     Returns:
-        int [N, 2], see `Tokenizer.encode_with_offsets`.
+        The new begins and ends, int [N] each, see `Tokenizer.encode_with_offsets`.
     """
-    has_text = spans[:, 0] >= 0
-    size = len(text)
-    begins, ends = np.append(spans[has_text], [[size, size]], axis=0).T
-    spaces = np.append(np.flatnonzero(_is_space(text)), size)
+    size = xp.size(is_space)
+    # The end of the text counts as a space, and as a piece.
+    spaces = xp.append(xp.nonzero(is_space)[0], size)
+    # The number of spaces before each character is the index of the next space.
+    next_space = xp.append(0, xp.cumsum(xp.where(is_space, 1, 0)))
+    has_text = begins >= 0
+    begin, end = begins[has_text], ends[has_text]
     # A piece extends to the end of its word, or to the next piece in it.
-    word_ends = spaces[np.searchsorted(spaces, ends[:-1])]
-    ends[:-1] = np.maximum(ends[:-1], np.minimum(word_ends, begins[1:]))
-    ends = np.append(0, ends)  # now ends[i] is the end of the piece before piece i
+    word_end = xp.take(spaces, xp.take(next_space, end))
+    end = xp.maximum(end, xp.minimum(word_end, xp.append(begin[1:], size)))
+    # Item i is the end of the piece before piece i.
+    ends_before = xp.append(xp.append(0, end), size)
     # A piece extends to the first character of its word, or to the piece before it.
-    starts = np.append(0, spaces + 1)[np.searchsorted(spaces, begins[:-1])]
-    begins[:-1] = np.minimum(begins[:-1], np.maximum(starts, ends[:-2]))
-    # An empty piece is at the beginning of the next piece with text. A word mark
+    word_begins = xp.append(0, spaces + 1)
+    word_begin = xp.take(word_begins, xp.take(next_space, begin))
+    begin = xp.minimum(begin, xp.maximum(word_begin, ends_before[:-2]))
+    # A piece without text is at the beginning of the next piece with text. A word mark
     # between two pieces of one character ("ﷺ") spans the character.
     # `rank` is the number of pieces with text before each piece.
-    rank = has_text.cumsum() - has_text
-    begin = begins[rank]
-    empty_ends = np.maximum(begin, ends[rank])
-    return np.stack([begin, np.where(has_text, ends[rank + 1], empty_ends)], axis=1)
+    count = xp.where(has_text, 1, 0)
+    rank = xp.cumsum(count) - count
+    begin = xp.take(xp.append(begin, size), rank)
+    empty_end = xp.maximum(begin, xp.take(ends_before, rank))
+    return begin, xp.where(has_text, xp.take(ends_before, rank + 1), empty_end)
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:

@@ -4,7 +4,7 @@ import logging
 import re
 from pathlib import Path
 
-from albert_tf import errors
+from albert_tf.data import files
 from albert_tf.errors import InputError
 
 BEST = "model.ckpt-best"
@@ -19,7 +19,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def choose(folder: Path, checkpoint: str) -> Path:
-    """Returns the prefix of one of a folder's TF1 checkpoints, and logs which.
+    """Chooses a TF1 checkpoint of a folder, logs its name and returns its prefix.
 
     Args:
         folder: the folder of a run or of a released checkpoint.
@@ -33,8 +33,7 @@ def choose(folder: Path, checkpoint: str) -> Path:
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
     if (folder / "checkpoint").exists():
-        with errors.wrap_read(folder / "checkpoint"):
-            text = (folder / "checkpoint").read_text("utf-8", errors="replace")
+        text = files.read_text(folder / "checkpoint")
         match = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
         # The folder may have moved, so only the last part of the path counts.
         newest = Path(match[1]).name if match else newest

@@ -77,18 +77,13 @@ class ModelFolder:
             InputError: see `metadata.find_task`.
         """
         task = next(filter(None, map(metadata.find_task, self.folders)), {})
-        if not task and self._has_own_checkpoint:
+        if not task and any(self.folders[-1].glob("*.index")):
             from albert_tf.weights.loading import find_span_task
 
-            # An error is raised again when the weights are loaded.
+            # Without a path there is no task, and loading raises other errors again.
             with contextlib.suppress(InputError):
                 return find_span_task(self.source)
         return task
-
-    @property
-    def _has_own_checkpoint(self) -> bool:
-        """Whether the folder of `path`, not `output_dir`, has a TF checkpoint."""
-        return self._path is not None and any(self.folders[-1].glob("*.index"))
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
@@ -97,14 +92,6 @@ class ModelFolder:
         Raises:
             InputError: there is no configuration, or it is damaged.
         """
-        config = self._find_config()
-        if self._has_own_checkpoint:
-            # An error is raised again when the weights are loaded.
-            with contextlib.suppress(InputError):
-                return self.source.adapt(config)
-        return config
-
-    def _find_config(self) -> AlbertConfig:
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
         # A .keras file contains its configuration; another file in the folder may
@@ -167,9 +154,11 @@ class ModelFolder:
         pairs = map(metadata.find_vocabulary, self.folders)
         file, values = next((pair for pair in pairs if pair[1]), (None, {}))
         keys = ("do_lower_case", "keep_accents")
+        # A flag that is set has precedence over the metadata.
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
         tokenizer = tokenization.load(spm, vocab, **cleaning)
+        # The stored fingerprint includes the cleaning in the metadata.
         saved_cleaning = [values.get(key, getattr(tokenizer, key)) for key in keys]
         fingerprint = tokenization.digest(tokenizer.contents, *saved_cleaning)
         if values.get("fingerprint", fingerprint) != fingerprint:
@@ -185,7 +174,7 @@ class ModelFolder:
 def _find_vocabulary(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only vocabulary."""
     file, values = metadata.find_vocabulary(folder)
-    # If the named file is missing, the user may have replaced it by another one.
+    # If this file is missing, the user may have replaced it by a file of another name.
     vocabulary = file.parent / values.get("vocabulary", "")
     if os.path.isfile(vocabulary):  # no error for an impossible name
         return vocabulary

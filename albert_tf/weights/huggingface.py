@@ -18,16 +18,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import WORD_MARK, SentencePieceTokenizer, Tokenizer
 from albert_tf.weights.formats.hf import ACTIVATIONS
-from albert_tf.weights.metadata import HF_PROBLEMS, to_json
-
-_ARCHITECTURES = {
-    "AlbertEncoder": "AlbertModel",
-    "AlbertPretrainer": "AlbertForPreTraining",
-    "AlbertClassifier": "AlbertForSequenceClassification",
-    "AlbertMultipleChoice": "AlbertForMultipleChoice",
-    "AlbertTokenClassifier": "AlbertForTokenClassification",
-    "AlbertSpanLabeler": "AlbertForQuestionAnswering",
-}
+from albert_tf.weights.metadata import HF_PROBLEMS, HF_TASKS, to_json
 
 # The JSON object of one step in `tokenizer.json`.
 Step = dict[str, Any]
@@ -36,16 +27,13 @@ _NO_WORD_START = "\ufdd0"
 
 
 def make_files(
-    model: Any,
-    untied: AlbertConfig,
-    task: Mapping[str, Any],
-    tokenizer: Tokenizer | None,
+    model, config: AlbertConfig, task: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> dict[str, bytes]:
     """Returns all files of a model except its weights, by name.
 
     Args:
         model: a model of `albert_tf.model.models` that Hugging Face also has.
-        untied: the model's configuration, with the number of groups in the weights
+        config: the model's configuration, with the number of groups in the weights
             file; see `writing`.
         task: describes the outputs, see `weights.save`; may be empty.
         tokenizer: the model's tokenizer; None: there are no tokenizer files, and the
@@ -55,28 +43,31 @@ def make_files(
         InputError: the number of labels differs from the number of outputs, or see
             `make_tokenizer_files`.
     """
-    architecture = _ARCHITECTURES[type(model).__name__]
-    if isinstance(model, models.AlbertPretrainer) and model.sentence is None:
-        architecture = "AlbertForMaskedLM"
-    values = untied.to_dict()
+    if isinstance(model, models.AlbertEncoder):
+        architecture = "AlbertModel"
+    elif isinstance(model, models.AlbertPretrainer) and model.sentence is not None:
+        architecture = "AlbertForPreTraining"
+    else:
+        architecture = f"AlbertFor{HF_TASKS[type(model).__name__][0]}"
+    values = config.to_dict()
     values.pop("down_scale_factor")
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _describe_labels(model.head.num_labels, task)
-    # If several names mean the same activation, the first one is used.
+    # Several names can mean the same activation; the first name is written.
     activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
     values |= {
         "architectures": [architecture],
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
-        "classifier_dropout_prob": untied.classifier_dropout_prob,
+        "classifier_dropout_prob": config.classifier_dropout_prob,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
-        "hidden_act": activations[untied.hidden_act or "linear"],
+        "hidden_act": activations[config.hidden_act or "linear"],
         "layer_norm_eps": 1e-12,
         "model_type": "albert",
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
     }
     contents = {"config.json": to_json(values)}
     if tokenizer is not None:
-        positions = untied.max_position_embeddings
+        positions = config.max_position_embeddings
         max_length = min(positions, task.get("max_seq_length") or positions)
         contents |= make_tokenizer_files(tokenizer, max_length)
     return contents
@@ -167,7 +158,7 @@ def _characters(condition: Callable[[str], bool]) -> str:
 
 
 def _lower_case() -> list[Step]:
-    # "Lowercase" does not know the other form of a sigma at the end of a word.
+    # "Lowercase" does not use the form of a lower-case sigma at the end of a word.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
     sigma = _replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]
@@ -224,12 +215,12 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
 
 
 def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
-    """Treats the text after a [MASK] as `inputs.encode_masked` does.
+    """Gives the text after a [MASK] the same ids as `inputs.encode_masked`.
 
     The text begins a new word if any piece begins with the word mark and the text's
-    first character. Otherwise `no_word_start` is put before the text.
+    first character. Otherwise the text gets the prefix `no_word_start`.
     """
-    initials = {piece[1] for piece in pieces if piece[:1] == WORD_MARK != piece}
+    initials = {p[1] for p in pieces if len(p) > 1 and p[0] == WORD_MARK}
     return [
         {"type": "Prepend", "prepend": " "},
         _replace(f"^ (?=[^ {_characters(initials.__contains__)}])", no_word_start),
@@ -238,17 +229,17 @@ def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[
 
 
 def _cut_words(metaspace: Step) -> list[Step]:
-    """Cuts at spaces, which belong to no word, and marks each word.
+    """Cuts text at spaces, removes the spaces, and marks the beginning of each word.
 
-    A word after `_NO_WORD_START` gets no mark, unless it begins the text.
+    Text after `_NO_WORD_START` gets no mark, unless it is the beginning of the input.
     """
-    cut = {"type": "Split", "behavior": "Removed", "invert": False}
-    unsplit = {**metaspace, "split": False}
+    mark = {**metaspace, "split": False}
+    split = {"type": "Split", "behavior": "Removed", "invert": False}
     return [
-        {**unsplit, "prepend_scheme": "first"},
-        {**cut, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},
-        {**unsplit, "prepend_scheme": "always"},
-        {**cut, "pattern": {"String": f"{WORD_MARK}{_NO_WORD_START}"}},
+        {**mark, "prepend_scheme": "first"},
+        {**split, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},
+        {**mark, "prepend_scheme": "always"},
+        {**split, "pattern": {"String": f"{WORD_MARK}{_NO_WORD_START}"}},
     ]
 
 

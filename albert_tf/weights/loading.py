@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,22 +93,22 @@ def load(
             lacks a tensor, or a shape differs. The message lists each with its shape.
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
-    parts = None if only is None else _as_tuple(only)
-    targets, shapes = names.expand(model, source.format, optimizer), source.shapes
-    if parts is not None:
-        targets = _select(targets, parts, type(model).__name__)
+    targets, shapes = names.expand(model, source.format), source.shapes
+    if only is not None:
+        targets = _select(targets, _as_tuple(only), type(model).__name__)
+    for target in targets:
+        if init_from_group0 and target.name not in shapes:
+            target.name = target.group0
     if optimizer is not None:
         _check_has_slots(source)
+        targets += names.expand_optimizer(optimizer, model, targets)
         shapes = {**shapes, **source.ignored}
-    matches: dict[Target, str | None] = {}
-    for target in targets:
-        choices = (target.name, target.group0 if init_from_group0 else None)
-        matches[target] = next((name for name in choices if name in shapes), None)
-    used = {*matches.values(), None if optimizer is None else names.STEP}
+    loaded = [target for target in targets if target.name in shapes]
+    used = {target.name for target in loaded}
     report = Report(
         format=source.format,
-        loaded=tuple(t.path for t, name in matches.items() if name is not None),
-        missing={t.path: t.shape for t, name in matches.items() if name is None},
+        loaded=tuple(target.path for target in loaded),
+        missing={t.path: t.shape for t in targets if t.name not in shapes},
         unused={
             name: shape
             for name, shape in source.shapes.items()
@@ -115,11 +116,8 @@ def load(
         },
         ignored=tuple(name for name in source.ignored if name not in used),
     )
-    _check_fit(model, report, parts, _as_tuple(allow_missing), matches, source)
-    step = None if optimizer is None else source.read(names.STEP)
-    _assign({t: name for t, name in matches.items() if name}, source, head_order)
-    if optimizer is not None:
-        optimizer.iterations.assign(step)
+    _check_fit(model, source, loaded, report, only is None, _as_tuple(allow_missing))
+    _assign(loaded, source, head_order)
     for state, tensors in (("not set", report.missing), ("not used", report.unused)):
         if warn and tensors:
             _log.warning("%s: %s: %s", source.path, state, names.format_shapes(tensors))
@@ -134,39 +132,40 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """
     if source.build_model is not None:
         return source.build_model()
-    name = next((name for name in HEADS if has_head(source, name)), "AlbertEncoder")
+    name = _find_head(source)
     if name == "AlbertPretrainer":
-        has_sentence = _head_shape(HEADS[name][-1], source) is not None
+        has_sentence = _count_outputs(HEADS[name][-1], source) > 0
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
     if name not in ("AlbertClassifier", "AlbertTokenClassifier"):
         return getattr(models, name)(config)
-    shape = _head_shape(HEADS[name][0], source) or ()  # not empty: see `has_head`
-    # These two formats store the kernel as [labels, H].
-    num_labels = shape[0 if source.format in ("tf1", "hf") else 1]
+    num_labels = _count_outputs(HEADS[name][0], source)
     # In transformers, the heads of classifiers of texts and of tokens have one name.
     if metadata.find_task(Path(source.path)).get("kind") == "token_classification":
         name = "AlbertTokenClassifier"
     return getattr(models, name)(config, num_labels)
 
 
-def _head_shape(row: Row, source: Source) -> tuple[int, ...] | None:
-    name = names.tensor_name(row, source.format, "kernel")
-    return None if name is None else source.shapes.get(name)
+def _count_outputs(row: Row, source: Source) -> int:
+    """Returns the length of a layer's bias in a file; 0 if the file lacks the layer."""
+    name = names.tensor_name(row, source.format, "bias")
+    return (source.shapes.get(str(name)) or (0,))[0]
 
 
-def has_head(source: Source, model: str) -> bool:
-    """Whether a file has the head of a model, named by its class."""
-    return any(_head_shape(row, source) is not None for row in HEADS[model][:1])
+def _find_head(source: Source) -> str:
+    """Returns the class of the model whose head is in a file."""
+    for name, rows in HEADS.items():
+        if rows and _count_outputs(rows[0], source):
+            return name
+    return "AlbertEncoder"
 
 
-def find_span_task(source: Source) -> dict[str, Any]:
+def find_span_task(source: Source) -> Mapping[str, Any]:
     """Returns the keys of `task.json` for a head of SQuAD; empty for other heads."""
-    if has_head(source, "AlbertSpanLabeler"):
-        return {"kind": "question_answering", "head": "linear"}
-    if has_head(source, "AlbertConditionalSpanLabeler"):
+    head = _find_head(source)
+    if head == "AlbertConditionalSpanLabeler":
         null_keys = {"version": "2.0", "null_score_diff_threshold": 0.0}
-        return {"kind": "question_answering", "head": "conditional", **null_keys}
-    return {}
+        return {**metadata.SPAN_TASK, "head": "conditional", **null_keys}
+    return metadata.SPAN_TASK if head == "AlbertSpanLabeler" else {}
 
 
 def _as_tuple(paths: str | Sequence[str]) -> tuple[str, ...]:
@@ -185,12 +184,13 @@ def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[
 
 
 def _assign(
-    matches: Mapping[Target, str], source: Source, head_order: Sequence[int] | None
+    targets: Sequence[Target], source: Source, head_order: Sequence[int] | None
 ) -> None:
     """Reads and checks all tensors, then sets the variables."""
     values: dict[int, np.ndarray] = {}
-    for target, name in matches.items():
-        tensor, variable = source.read(name), target.variable
+    for target in targets:
+        name, variable = str(target.name), target.variable
+        tensor = source.read(name)
         with wrap_read(f"{source.path}: {name}", "real numbers"):
             value = target.from_format(tensor)
         if head_order is not None and target.path.startswith("head."):
@@ -201,45 +201,58 @@ def _assign(
                 f"from before the training diverged"
             )
         expected = "the same values as in the layers it is shared with"
-        first_value = value
+        first_value = value  # of the first tensor for this variable
         if isinstance(variable, np.ndarray):  # a constant, see `Target`
             expected = "the identity, because embedding_size equals hidden_size"
             first_value = variable
         if not np.array_equal(values.setdefault(id(variable), first_value), value):
             raise InputError(f"{source.path}: {name}: expected {expected}")
-    for target in matches:
+    for target in targets:
         if not isinstance(target.variable, np.ndarray):
             target.variable.assign(values[id(target.variable)])
 
 
-def _check_fit(model, report: Report, parts, allowed, matches, source: Source) -> None:
-    """Checks that no weight is missing, unused or of another shape; see `load`."""
-    is_in_encoder = names.ENCODER_NAMES[source.format].match
-    missing, unused = dict(report.missing), dict(report.unused)
-    for path in report.missing:
-        if path.startswith(allowed):
-            del missing[path]
-    for name in report.unused:
-        if parts is not None and not ("encoder" in parts and is_in_encoder(name)):
-            del unused[name]
+def _check_fit(model, source: Source, loaded, report, is_complete, allowed) -> None:
+    """Checks that no weight is missing, unused or of another shape; see `load`.
+
+    Args:
+        model: the model.
+        source: the file.
+        loaded: the targets whose tensors the file has.
+        report: all other weights of the model and the file.
+        is_complete: whether all parts of the model are loaded. Otherwise the file may
+            have unused tensors, except in the encoder.
+        allowed: beginnings of attribute paths that may be missing.
+    """
+    missing = {k: x for k, x in report.missing.items() if not k.startswith(allowed)}
+    encoder = {_root(t.name) for t in loaded if t.path.startswith("encoder.")}
+    unused = {
+        name: shape
+        for name, shape in report.unused.items()
+        if is_complete or _root(name) in encoder
+    }
     misfits = {"not in the file": missing, "not in the model": unused}
     lines = [f"  {k}: {names.format_shapes(x)}" for k, x in misfits.items() if x]
     shapes = {**source.shapes, **source.ignored}
     lines += [
-        f"  {name}: shape {list(shapes[name])} in the file, {list(target.shape)} by "
-        f"the configuration"
-        for target, name in matches.items()
-        if name is not None and shapes[name] != target.shape
+        f"  {target.name}: shape {list(shapes[target.name])} in the file, "
+        f"{list(target.shape)} by the configuration"
+        for target in loaded
+        if shapes[target.name] != target.shape
     ]
     if lines:
         subject = f"{source.path} ({source.format}) does not fit {type(model).__name__}"
         raise MisfitError("\n".join([f"{subject}:", *lines]))
 
 
+def _root(name: str) -> str:
+    """Returns the first part of a tensor's name. Encoder and heads share none."""
+    return re.split("[./]", name)[0]
+
+
 def _check_has_slots(source: Source) -> None:
     """Checks that a file has an optimizer's state."""
-    has_slots = any(name.endswith("/adam_m") for name in source.ignored)
-    if not has_slots or names.STEP not in source.ignored:
+    if not any(name.endswith("/adam_m") for name in source.ignored):
         raise InputError(
             f"{source.path} ({source.format}) holds no optimizer slots; expected a TF1 "
             f"checkpoint with <weight>/adam_m, <weight>/adam_v and {names.STEP}"

@@ -30,20 +30,16 @@ HF_PROBLEMS = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-# Contents of `task.json` by the part of the architecture's name after "AlbertFor".
-_HF_TASKS: Mapping[str, Mapping[str, Any]] = {
-    "SequenceClassification": {"kind": "classification"},
-    "TokenClassification": {"kind": "token_classification"},
-    "QuestionAnswering": {"kind": "question_answering", "head": "linear"},
-    "MultipleChoice": {"kind": "multiple_choice"},
-    "MaskedLM": {"kind": "fill_mask"},
-}
-
-# Types of the values of `task.json` that this module reads. The settings class of the
-# task checks the other values.
-_TYPES = {
-    **dict.fromkeys(("kind", "vocabulary", "fingerprint"), str),
-    **dict.fromkeys(("do_lower_case", "keep_accents"), bool),
+# Contents of `task.json` for the head of SQuAD 1.1.
+SPAN_TASK = {"kind": "question_answering", "head": "linear"}
+# By class of a model: the name of the architecture in transformers, after "AlbertFor",
+# and the contents of `task.json`.
+HF_TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "AlbertClassifier": ("SequenceClassification", {"kind": "classification"}),
+    "AlbertTokenClassifier": ("TokenClassification", {"kind": "token_classification"}),
+    "AlbertSpanLabeler": ("QuestionAnswering", SPAN_TASK),
+    "AlbertMultipleChoice": ("MultipleChoice", {"kind": "multiple_choice"}),
+    "AlbertPretrainer": ("MaskedLM", {"kind": "fill_mask"}),
 }
 
 # Keys of `task.json` that all members of an ensemble share.
@@ -67,8 +63,6 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
         InputError: the folder cannot be written, or has another vocabulary of the same
             name.
     """
-    with errors.wrap_write(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     name = TASK if "kind" in task else VOCABULARY
     if tokenizer:
         task = {**task, **identity(tokenizer)}
@@ -84,7 +78,7 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
 
 
 def identity(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns the metadata of a vocabulary: file name, cleaning and fingerprint."""
+    """Returns the metadata of a vocabulary: its file name, cleaning and fingerprint."""
     return {
         "vocabulary": tokenizer.file_name,
         "do_lower_case": tokenizer.do_lower_case,
@@ -127,7 +121,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
     """
     folders: list[str] = []
     for pattern in patterns:
-        # "run-10" comes after "run-9".
+        # Sorting by length first puts "run-10" after "run-9".
         matches = sorted(glob.glob(pattern), key=lambda path: (len(path), path))
         folders += matches or [pattern]
     if not folders:
@@ -158,7 +152,7 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
         return {}
     config = json_values.read_object(path)
     architecture = re.search(r"AlbertFor(\w+)", str(config.get("architectures")))
-    task = _HF_TASKS.get(architecture[1], {}) if architecture else {}
+    task = dict(HF_TASKS.values()).get(architecture[1], {}) if architecture else {}
     kind = task.get("kind")
     if kind not in ("classification", "token_classification"):
         return task
@@ -176,7 +170,7 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
         default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
         problem = str(config.get("problem_type") or default)
         kind = {value: key for key, value in HF_PROBLEMS.items()}.get(problem)
-    if kind == "regression":  # this package has it only with one output
+    if kind == "regression":  # this package has only regression with one output
         return {} if labels[1:] else {"kind": kind}
     return {"kind": kind, "labels": labels} if kind else {}
 
@@ -196,9 +190,11 @@ def _read(path: Path) -> Mapping[str, Any]:
     task = json_values.read_object(path) if path.is_file() else {}
     if task.keys() >= {"class_name", "registered_name"}:
         return {}  # a file of KerasHub
-    for key, value_type in _TYPES.items():
-        # Raises if the value has another type.
-        json_values.get(task, key, value_type, str(path), default=value_type())
+    # These calls check types. The settings class of the task checks the other values.
+    for key in ("kind", "vocabulary", "fingerprint"):
+        json_values.get(task, key, str, str(path), default="")
+    for key in ("do_lower_case", "keep_accents"):
+        json_values.get(task, key, bool, str(path), default=False)
     labels, name = task.get("labels") or [], task.get("vocabulary", "")
     if not _are_texts(labels):
         raise InputError(f"{path}: labels={errors.quote(labels)}: expected texts")
@@ -220,12 +216,11 @@ def copy(source: Path, target: Path) -> None:
     Raises:
         InputError: a file cannot be copied.
     """
-    vocabulary = read_task(source)["vocabulary"]
+    names = [CONFIG, read_task(source)["vocabulary"], TASK]
+    names += [path.name for path in source.glob(f"{checkpoints.BEST}.*")]
     with errors.wrap_write(target), files.atomic_folder(target) as new:
-        for name in (CONFIG, vocabulary, TASK):
+        for name in names:
             shutil.copyfile(source / name, new / name)
-        for path in sorted(source.glob(f"{checkpoints.BEST}.*")):
-            shutil.copyfile(path, new / path.name)
 
 
 def fingerprint(folder: Path) -> str | None:

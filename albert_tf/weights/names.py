@@ -149,15 +149,6 @@ LEAVES = {
 }
 # fmt: on
 
-# The beginnings of the names of the encoder's tensors, by format.
-ENCODER_NAMES = {
-    "tf1": re.compile("bert/"),
-    "hf": re.compile(r"albert\."),
-    "kerashub": re.compile("layers/"),
-    "model_garden": re.compile("(?!cls/)"),
-    "keras": re.compile(r"encoder\."),
-}
-
 # Names of tensors that are not weights of a model, by format.
 IGNORED = {
     # Slots of both released optimizers, the number of updates, and the extra tensors
@@ -171,31 +162,8 @@ IGNORED = {
     "keras": re.compile(r"(?!)"),  # matches no name
 }
 
-# Released names of the parts of a layer, by their names in BERT. albert_zh uses BERT's
-# names for its shared layer.
-_BERT_TO_RELEASED = {
-    "attention/self": "attention_1/self",
-    "attention/output/dense": "attention_1/output/dense",
-    "attention/output/LayerNorm": "LayerNorm",
-    "intermediate/dense": "ffn_1/intermediate/dense",
-    "output/dense": "ffn_1/intermediate/output/dense",
-    "output/LayerNorm": "LayerNorm_1",
-}
-_BERT_LAYER = re.compile(
-    f"bert/encoder/layer_(shared|[0-9]+)/({'|'.join(_BERT_TO_RELEASED)})"
-)
 
-
-def to_released_name(name: str) -> str:
-    """Returns the released name of a tensor of a TF-Hub module or of BERT."""
-    match = _BERT_LAYER.match(name.removeprefix("module/"))
-    if match is None:
-        return name.removeprefix("module/")
-    block = _TF1_BLOCK.format(g=match[1].replace("shared", "0"), i=0)
-    return f"{block}{_BERT_TO_RELEASED[match[2]]}{match.string[match.end() :]}"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Target:
     """One tensor of a format and the variable that it belongs to.
 
@@ -216,12 +184,12 @@ class Target:
     transposed: bool
 
     def from_format(self, tensor: np.ndarray) -> np.ndarray:
-        """Returns a tensor of the format in the layout of the variable.
+        """Returns a tensor of the format in the layout and type of the variable.
 
         Raises:
             TypeError: the tensor holds no real numbers.
         """
-        tensor = np.asarray(tensor).astype(np.float32, casting="same_kind")
+        tensor = np.asarray(tensor).astype(self.variable.dtype, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
     def value(self) -> np.ndarray:
@@ -231,15 +199,11 @@ class Target:
     def to_format(self, value: np.ndarray) -> np.ndarray:
         """Returns a value of the variable in the layout of the format."""
         value = value.T if self.transposed else value.reshape(self.shape)
-        return np.ascontiguousarray(value)
+        return np.asarray(value, order="C")
 
 
-def expand(model, format: str, optimizer=None) -> list[Target]:
-    """Lists the tensors of a model in a format, and the slots of its optimizer, if any.
-
-    An optimizer that is not built is built; an optimizer of another package is
-    rejected.
-    """
+def expand(model, format: str) -> list[Target]:
+    """Lists the tensors of a model in a format."""
     kind = type(model).__name__
     if kind not in HEADS:
         raise InputError(
@@ -262,14 +226,11 @@ def expand(model, format: str, optimizer=None) -> list[Target]:
                 )
                 layout = _layout(format, row.kind, leaf, variable.shape, config)
                 targets.append(Target(keras_name, *names, variable, *layout))
-    return targets if optimizer is None else targets + _slots(optimizer, model, targets)
+    return targets
 
 
 def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
-    """Whether a tensor belongs to a group without layers.
-
-    Transformers writes such groups, too.
-    """
+    """Whether a tensor belongs to a group without layers, which transformers writes."""
     empty_groups = {*range(config.num_hidden_groups)} - {*_layer_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
     return match is not None and int(match[1]) in empty_groups
@@ -306,7 +267,7 @@ def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, 
 def tensor_name(
     row: Row, format: str, leaf: str, g: int = 0, i: int = 0, b: int = 0
 ) -> str | None:
-    """Returns a tensor's name in a format, None if the format has no such module.
+    """Returns a tensor's name in a format; None if the format has no such module.
 
     Args:
         row: the module's row of the table.
@@ -359,8 +320,6 @@ class Source:
             none.
         build_model: returns a new model of the class that was saved; None if the format
             does not store the class.
-        adapt: changes a configuration to fit the weights, which may have another
-            embedding size than the configuration says.
         shapes: the shape of every weight by name.
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
     """
@@ -371,7 +330,6 @@ class Source:
     read: Callable[[str], np.ndarray]
     config: Callable[[], AlbertConfig]
     build_model: Callable[[], keras.Model] | None = None
-    adapt: Callable[[AlbertConfig], AlbertConfig] = lambda config: config
 
     def __post_init__(self, tensors):
         self.path = str(self.path)
@@ -388,22 +346,25 @@ def format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
-def _slots(optimizer, model, targets: Iterable[Target]) -> list[Target]:
-    """Lists the optimizer's slots of some TF1 tensors, in the tensors' layouts."""
+def expand_optimizer(optimizer, model, targets: Iterable[Target]) -> list[Target]:
+    """Lists the tensors of an optimizer in a TF1 checkpoint.
+
+    They are the number of updates, and the slots of the weights in `targets`. An
+    optimizer that is not built is built.
+
+    Raises:
+        InputError: the optimizer belongs to another package.
+    """
     if not hasattr(optimizer, "slots"):
         raise InputError(
             f"optimizer={type(optimizer).__name__}: expected one of "
             f"albert_tf.optimizers, whose slots a TF1 checkpoint can hold"
         )
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    return [
-        dataclasses.replace(
-            target,
-            path=f"{target.path}.{slot}",
-            name=f"{target.name}/{slot}",
-            variable=variable,
-        )
-        for target in targets
-        for slot, variable in optimizer.slots(target.variable).items()
-    ]
+    optimizer.build(model.trainable_variables)
+    state = [Target(STEP, STEP, STEP, optimizer.iterations, (), False)]
+    for target in targets:
+        for slot, variable in optimizer.slots(target.variable).items():
+            path, name = f"{target.path}.{slot}", f"{target.name}/{slot}"
+            item = dataclasses.replace(target, path=path, name=name, variable=variable)
+            state.append(item)
+    return state

@@ -15,9 +15,9 @@ _MODEL_FILES = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
 def is_name(path: str | Path) -> bool:
     """Whether a path does not exist and is a name of weights to download."""
     text = str(path)
-    if Path(text).exists() or Path(f"{text}.index").exists():
-        return False
-    return text in PUBLISHED or text.startswith("hf:/")  # Path drops one slash
+    exists = Path(text).exists() or Path(f"{text}.index").exists()
+    # `Path` drops one slash of "hf://".
+    return not exists and (text in PUBLISHED or text.startswith("hf:/"))
 
 
 def resolve(path: str | Path) -> Path:
@@ -38,18 +38,15 @@ def resolve(path: str | Path) -> Path:
     name = str(path)
     if name not in PUBLISHED:
         return _download_from_hub(name)
+
+    def find_model(root: Path) -> Path:
+        with errors.wrap_read(name, "an archive with one albert_config.json"):
+            [folder] = {path.parent for path in root.rglob("albert_config.json")}
+        return folder
+
     return download.make_folder(
-        download.home() / "weights" / name,
-        {_ADDRESS.format(name): None},
-        lambda root: _find_model_folder(name, root),
+        download.home() / "weights" / name, {_ADDRESS.format(name): None}, find_model
     )
-
-
-def _find_model_folder(name: str, root: Path) -> Path:
-    """Returns the folder in an unpacked archive that has the checkpoint."""
-    with errors.wrap_read(name, "an archive with one albert_config.json"):
-        [folder] = {path.parent for path in root.rglob("albert_config.json")}
-    return folder
 
 
 def _download_from_hub(name: str) -> Path:

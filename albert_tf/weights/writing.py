@@ -71,16 +71,15 @@ def save(
 
 
 def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
-    """Returns a model's weights, and slots, in the layout and by the names of a format.
-
-    An optimizer of another package is rejected.
-    """
-    targets = names.expand(model, format, optimizer)
-    nameless = {t.path: t.variable.shape for t in targets if t.name is None}
-    if nameless:
+    """Returns a model's weights, and an optimizer's state, as tensors of a format."""
+    targets = names.expand(model, format)
+    if optimizer is not None:
+        targets += names.expand_optimizer(optimizer, model, targets)
+    missing = {t.path: t.variable.shape for t in targets if t.name is None}
+    if missing:
         raise InputError(
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
-            f"{names.format_shapes(nameless)}"
+            f"{names.format_shapes(missing)}"
         )
     return {str(target.name): target.to_format(target.value()) for target in targets}
 
@@ -90,9 +89,7 @@ def _regroup(config: AlbertConfig) -> AlbertConfig:
     if config.parameter_sharing == "all":
         return config
     return dataclasses.replace(
-        config,
-        num_hidden_groups=len({*config.block_map}),
-        parameter_sharing="all",
+        config, num_hidden_groups=len({*config.block_map}), parameter_sharing="all"
     )
 
 
@@ -103,9 +100,6 @@ def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
     prefix = path if is_prefix else path / BEST
     tensors = _read_tensors(model, "tf1", optimizer)
     tensors |= {name: np.asarray(value) for name, value in (extra or {}).items()}
-    if optimizer is not None:
-        step = keras.ops.convert_to_numpy(optimizer.iterations)
-        tensors[names.STEP] = np.asarray(step, np.int64)
     with wrap_write(path), atomic_folder(prefix.parent) as new:
         tf.raw_ops.SaveV2(
             prefix=str(new / prefix.name),

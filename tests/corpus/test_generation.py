@@ -401,7 +401,7 @@ def test_a_long_paragraph_is_cut_into_segments_at_words(make, tmp_path):
     batch = read(folder, masked_lm_prob=0.0)
     starts = tokenization.load(SMALL_MODEL).word_starts()
     first = batch["input_ids"][:, 1]
-    assert starts.always[first].mean() > 0.5
+    assert starts.begins_word[first].mean() > 0.5
 
 
 def test_the_vocabulary_stands_beside_the_records(make, tmp_path):

@@ -22,7 +22,7 @@ def normalizer(*types, **bert):
 
 
 def write(folder, config=None, steps=None, model=None, **more):
-    """Writes `tokenizer_config.json` and `tokenizer.json`, each if it is given."""
+    """Writes `tokenizer_config.json` and `tokenizer.json`, unless they are None."""
     if config is not None:
         text = json.dumps(config)
         (folder / "tokenizer_config.json").write_text("\ufeff" + text, "utf-8")
@@ -31,12 +31,12 @@ def write(folder, config=None, steps=None, model=None, **more):
         (folder / "tokenizer.json").write_text(json.dumps(whole))
 
 
-def opened(folder, kind, **given):
+def open_tokenizer(folder, kind, **flags):
     if kind == "spiece.model":
         shutil.copy(SMALL_MODEL, folder / kind)
-        return tokenization.load(str(folder / kind), None, **given)
+        return tokenization.load(str(folder / kind), None, **flags)
     (folder / kind).write_text("".join(f"{word}\n" for word in WORDS))
-    return tokenization.load(None, str(folder / kind), **given)
+    return tokenization.load(None, str(folder / kind), **flags)
 
 
 SPM, BERT = "spiece.model", "vocab.txt"
@@ -68,15 +68,15 @@ LOWER = {"lowercase": True, "strip_accents": None}
 )
 def test_text_is_cleaned_as_the_files_say(kind, config, steps, expected, tmp_path):
     write(tmp_path, config, steps)
-    tokenizer = opened(tmp_path, kind)
+    tokenizer = open_tokenizer(tmp_path, kind)
     assert tokenizer.clean(TEXT) == expected
     same = {"do_lower_case": tokenizer.do_lower_case}
     same["keep_accents"] = tokenizer.keep_accents
-    assert opened(tmp_path, kind, **same).fingerprint == tokenizer.fingerprint
+    assert open_tokenizer(tmp_path, kind, **same).fingerprint == tokenizer.fingerprint
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "steps", "given", "message"),
+    ("kind", "config", "steps", "flags", "message"),
     [
         (SPM, {"do_lower_case": False}, None, {"do_lower_case": True},
          "--do_lower_case=true, but {}/tokenizer_config.json: do_lower_case=false; "
@@ -95,9 +95,9 @@ def test_text_is_cleaned_as_the_files_say(kind, config, steps, expected, tmp_pat
          "{}/tokenizer_config.json: expected a JSON object, got [1]"),
     ],
 )  # fmt: skip
-def test_bad_or_contradicted_files(kind, config, steps, given, message, tmp_path):
+def test_bad_or_contradicted_files(kind, config, steps, flags, message, tmp_path):
     write(tmp_path, config, steps)
-    assert refusal(opened, tmp_path, kind, **given) == message.format(tmp_path)
+    assert refusal(open_tokenizer, tmp_path, kind, **flags) == message.format(tmp_path)
 
 
 TEXTS = ["The café of 1997, a list (of files).", "Größe\u3000a5,", "e\u0301 [SEP]"]
@@ -107,19 +107,21 @@ TEXTS = ["The café of 1997, a list (of files).", "Größe\u3000a5,", "e\u0301 [
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("accents", [True, False])
 def test_our_own_export_is_read_back(kind, lower, accents, tmp_path):
-    made = opened(tmp_path, kind, do_lower_case=lower, keep_accents=accents)
-    for name, contents in huggingface.make_tokenizer_files(made, 9).items():
+    original = open_tokenizer(tmp_path, kind, do_lower_case=lower, keep_accents=accents)
+    for name, contents in huggingface.make_tokenizer_files(original, 9).items():
         (tmp_path / name).write_bytes(contents)
     (tmp_path / kind).unlink()
     for _ in range(2):  # also without a configuration
-        found = tokenization.load(str(tmp_path / "tokenizer.json"))
+        copy = tokenization.load(str(tmp_path / "tokenizer.json"))
         if kind == SPM or lower:
-            assert (found.do_lower_case, found.keep_accents) == (lower, accents)
-        assert found.encode_batch([TEXT, *TEXTS]) == made.encode_batch([TEXT, *TEXTS])
-        assert found.special_ids == made.special_ids
-        assert found.file_name == kind
+            assert (copy.do_lower_case, copy.keep_accents) == (lower, accents)
+        assert copy.encode_batch([TEXT, *TEXTS]) == original.encode_batch(
+            [TEXT, *TEXTS]
+        )
+        assert copy.special_ids == original.special_ids
+        assert copy.file_name == kind
         (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
-    assert kind == SPM or found.contents == made.contents
+    assert kind == SPM or copy.contents == original.contents
 
 
 def albert(**more):
@@ -146,21 +148,21 @@ def albert(**more):
 
 
 def test_a_unigram_model_of_transformers_is_the_sentencepiece_model(tmp_path):
-    made = tokenization.load(SMALL_MODEL)
+    original = tokenization.load(SMALL_MODEL)
     write(tmp_path, {}, **albert())
-    found = tokenization.load(None, str(tmp_path / "tokenizer.json"))
-    assert found.encode_batch(TEXTS) == made.encode_batch(TEXTS)
-    assert found.encode_with_offsets(TEXTS[0]) == made.encode_with_offsets(TEXTS[0])
-    assert found.file_name == "spiece.model"
-    (tmp_path / "copy.model").write_bytes(found.contents)
-    copy = tokenization.load(str(tmp_path / "copy.model"), None, True, False)
-    assert copy.fingerprint == found.fingerprint
-    # An added token is found in a text, and a special one is not.
+    copy = tokenization.load(None, str(tmp_path / "tokenizer.json"))
+    assert copy.encode_batch(TEXTS) == original.encode_batch(TEXTS)
+    assert copy.encode_with_offsets(TEXTS[0]) == original.encode_with_offsets(TEXTS[0])
+    assert copy.file_name == "spiece.model"
+    (tmp_path / "copy.model").write_bytes(copy.contents)
+    again = tokenization.load(str(tmp_path / "copy.model"), None, True, False)
+    assert again.fingerprint == copy.fingerprint
+    # An added token matches text, and a special token does not.
     more = [*albert()["added_tokens"], {"content": "<e1>", "id": 1500}]
     write(tmp_path, {}, **albert(added_tokens=more))
-    found = tokenization.load(str(tmp_path / "tokenizer.json"))
-    assert found.encode("a<e1>")[-1] == 1500 and found.vocab_size == 1501
-    assert found.cls_id not in found.encode("[CLS]")
+    copy = tokenization.load(str(tmp_path / "tokenizer.json"))
+    assert copy.encode("a<e1>")[-1] == 1500 and copy.vocab_size == 1501
+    assert copy.cls_id not in copy.encode("[CLS]")
 
 
 PAIR = {"vocab": [["a", 0], ["b", 0]], "unk_id": 0}

@@ -154,9 +154,9 @@ def assert_same_offsets(tokenizer, graph, texts):
     ids, begins, ends = graph.encode_with_offsets(tf.constant(texts))
     assert {x.dtype for x in (ids, begins, ends)} == {tf.int32}
     offsets = zip(begins.to_list(), ends.to_list(), strict=True)
-    for text, found, (begin, end) in zip(texts, ids.to_list(), offsets, strict=True):
+    for text, row, (begin, end) in zip(texts, ids.to_list(), offsets, strict=True):
         expected_ids, expected_offsets = tokenizer.encode_with_offsets(text)
-        assert found == expected_ids, text
+        assert row == expected_ids, text
         assert list(zip(begin, end, strict=True)) == expected_offsets, text
 
 
@@ -195,10 +195,10 @@ def test_only_the_beginning_of_long_texts_is_tokenized(pair):
     graph = in_graph.GraphTokenizer(tokenizer, 7)
     texts = ["the quick " * 20_000, "x" * 90_000, "the"]
     expected = [ids[:7] for ids in tokenizer.encode_batch(texts)]
-    found = graph(tf.constant(texts)).to_list()
-    assert [ids[:7] for ids in found] == expected
+    rows = graph(tf.constant(texts)).to_list()
+    assert [ids[:7] for ids in rows] == expected
     if isinstance(tokenizer, tokenization.SentencePieceTokenizer):
-        assert len(found[0]) < 10_000
+        assert len(rows[0]) < 10_000
 
 
 # --- words ---
@@ -219,12 +219,12 @@ def test_only_the_beginning_of_long_texts_is_tokenized(pair):
 )
 def test_words_and_offsets(text, words):
     split = tf.function(in_graph.split_words)
-    found = [part.to_list() for part in split(tf.constant(["a b", text, "c"]))]
-    assert [word.decode() for word in found[0][1]] == words.split()
-    assert [len(part[1]) for part in found[1:]] == [len(found[0][1])] * 2
-    for word, begin, end in zip(*(part[1] for part in found), strict=True):
+    parts = [part.to_list() for part in split(tf.constant(["a b", text, "c"]))]
+    assert [word.decode() for word in parts[0][1]] == words.split()
+    assert [len(part[1]) for part in parts[1:]] == [len(parts[0][1])] * 2
+    for word, begin, end in zip(*(part[1] for part in parts), strict=True):
         assert text[begin:end] == word.decode()
-    assert (found[1][0], found[2][0], found[0][2]) == ([0, 2], [1, 3], [b"c"])
+    assert (parts[1][0], parts[2][0], parts[0][2]) == ([0, 2], [1, 3], [b"c"])
 
 
 def test_bytes_that_are_not_utf8_count_as_one_character_of_a_word():

@@ -17,34 +17,34 @@ class Words:
         return [[int(word) for word in text.split()] for text in texts]
 
 
-def rows(found):
-    return [x.tolist() for x in np.split(found.ids, found.bounds[1:-1])]
+def rows(encoded):
+    return [x.tolist() for x in np.split(encoded.ids, encoded.bounds[1:-1])]
 
 
 def test_pairs_and_single_texts_are_joined_as_released():
-    found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
+    encoded = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
     # The last has no second text.
     first, second = [101, 1, 2, 102, 5, 102], [101, 3, 102, 6, 7, 8, 102]
-    assert rows(found) == [first, second, [101, 4, 102]]
-    assert found.first_lengths.tolist() == [4, 3, 3]
-    assert found.lengths.tolist() == [6, 7, 3]
-    assert (len(found), found.truncated, found.truncated_pieces) == (3, 0, 0)
+    assert rows(encoded) == [first, second, [101, 4, 102]]
+    assert encoded.first_lengths.tolist() == [4, 3, 3]
+    assert encoded.lengths.tolist() == [6, 7, 3]
+    assert (len(encoded), encoded.truncated, encoded.truncated_pieces) == (3, 0, 0)
 
 
 def test_what_is_too_long_is_shortened_and_counted():
     first = ["1 2 3 4 5", "1", "1 2 3 4", "1"]
     second = ["6", "2 3 4 5 6", "5 6 7 8", "2 3 4"]
-    found = inputs.encode(Words(), first, second, 7)
-    assert rows(found) == [
+    encoded = inputs.encode(Words(), first, second, 7)
+    assert rows(encoded) == [
         [101, 1, 2, 3, 102, 6, 102],
         [101, 1, 102, 2, 3, 4, 102],
         [101, 1, 2, 102, 5, 6, 102],
         [101, 1, 102, 2, 3, 4, 102],
     ]
-    assert (found.truncated, found.truncated_pieces) == (3, 2 + 2 + 4)
-    found = inputs.encode(Words(), first, None, 5)
-    assert rows(found)[0] == [101, 1, 2, 3, 102]
-    assert (found.truncated, found.truncated_pieces) == (2, 3)
+    assert (encoded.truncated, encoded.truncated_pieces) == (3, 2 + 2 + 4)
+    encoded = inputs.encode(Words(), first, None, 5)
+    assert rows(encoded)[0] == [101, 1, 2, 3, 102]
+    assert (encoded.truncated, encoded.truncated_pieces) == (2, 3)
 
 
 def test_as_many_pieces_stay_as_when_they_are_taken_one_by_one():
@@ -58,8 +58,8 @@ def test_as_many_pieces_stay_as_when_they_are_taken_one_by_one():
 
 
 def test_a_batch_is_padded_to_the_length_asked_for():
-    found = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
-    batch = inputs.pad(found, [2, 0], 8, pad_id=99)
+    encoded = inputs.encode(Words(), ["1 2", "3", "4"], ["5", "6 7 8", " "], 9)
+    batch = inputs.pad(encoded, [2, 0], 8, pad_id=99)
     assert {name: value.tolist() for name, value in batch.items()} == {
         "input_ids": [
             [101, 4, 102, 99, 99, 99, 99, 99],
@@ -76,9 +76,9 @@ def test_neither_chunks_nor_threads_change_the_ids(tokenizer, monkeypatch):
     seconds = [*reversed(texts)]
     expected = inputs.encode(tokenizer, texts, seconds, 31)
     monkeypatch.setattr(inputs, "_CHUNK", 2)
-    found = inputs.encode(tokenizer, texts, seconds, 31, num_threads=3)
-    assert rows(found) == rows(expected)
-    assert len(found) == len(texts)
+    encoded = inputs.encode(tokenizer, texts, seconds, 31, num_threads=3)
+    assert rows(encoded) == rows(expected)
+    assert len(encoded) == len(texts)
 
 
 def test_a_length_without_room_for_text_is_refused():
@@ -90,10 +90,10 @@ def test_a_length_without_room_for_text_is_refused():
 def test_a_very_long_text_is_cut_behind_all_that_is_wanted(tokenizer):
     words = "the value of each object in a list of strings is returned "
     for text in (words * 900, words.replace(" ", "") * 900, " " * 30_000 + words * 900):
-        found = inputs.cut(tokenizer, text, 50)
-        assert text.startswith(found) and len(found) < len(text)
-        assert tokenizer.encode(found)[:60] == tokenizer.encode(text)[:60]
-        assert len(tokenizer.encode(found)) > 50 + 60
+        beginning = inputs.cut(tokenizer, text, 50)
+        assert text.startswith(beginning) and len(beginning) < len(text)
+        assert tokenizer.encode(beginning)[:60] == tokenizer.encode(text)[:60]
+        assert len(tokenizer.encode(beginning)) > 50 + 60
     for text in ("", words * 20, " " * 99_999):
         assert inputs.cut(tokenizer, text, 50) is text
 

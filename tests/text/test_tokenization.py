@@ -39,7 +39,7 @@ def train_model(folder, lines, vocab_size, **changes):
 
 
 def train(folder, line, **changes):
-    """A vocabulary that holds the characters of a line, and little else."""
+    """Returns a tokenizer with the characters of a line as vocabulary."""
     characters = set(tokenization.clean_text(line)) - {" "}
     size = 6 + len(characters) + 256 * changes.get("byte_fallback", 0)
     model = train_model(folder, [line] * 9, size, **changes)
@@ -65,7 +65,7 @@ def byte_tokenizer(tmp_path_factory):
 
 
 def words(tokenizer, text):
-    """The pieces of a text, those of one word joined by "|"."""
+    """Returns the words of a text, each as its pieces joined by "|"."""
     starts = tokenizer.word_starts()(np.array(tokenizer.encode(text)))
     groups = []
     for piece, begins in zip(tokenizer.tokenize(text), starts, strict=True):
@@ -112,7 +112,7 @@ def test_the_official_vocabulary_gives_the_recorded_ids(lower):
         assert tokenizer.encode(text) == (lowered if lower else cased or lowered)["ids"]
     not_starts = json.loads((SHARED / "golden" / "masking.json").read_text())
     np.testing.assert_array_equal(
-        np.flatnonzero(~tokenizer.word_starts("released").always),
+        np.flatnonzero(~tokenizer.word_starts("released").begins_word),
         not_starts["official_30k"]["not_start_piece_ids"],
     )
 
@@ -160,7 +160,7 @@ LANGUAGES = {
 
 
 def train_on(folder, lines, **changes):
-    """The largest vocabulary of some lines."""
+    """Trains the largest possible vocabulary on some lines; returns its path."""
     message = refusal(train_model, folder, lines, 9999, **changes)
     size = int(message.split("at most ")[1].split(",")[0])
     return train_model(folder, lines, size, **changes)
@@ -189,8 +189,8 @@ def test_accents_are_kept_and_compose(language, accents_file):
 def test_marks_in_any_order_have_the_same_pieces(accents_file):
     tokenizer = tokenization.SentencePieceTokenizer(accents_file)
     forms = ["ệ", "ê\u0323", "ẹ\u0302", "e\u0302\u0323", "e\u0323\u0302"]
-    found = [tokenizer.tokenize(f"Vi{form}t") for form in forms]
-    assert found == [tokenizer.tokenize("việt")] * 5
+    pieces = [tokenizer.tokenize(f"Vi{form}t") for form in forms]
+    assert pieces == [tokenizer.tokenize("việt")] * 5
     assert cuts(tokenizer, "đi\u0302\u0323u") == ["đ", "i\u0302\u0323", "u"]
     assert cuts(tokenizer, "ЙИ\u0306й") == ["Й", "И\u0306", "й"]
 
@@ -271,21 +271,21 @@ def test_offsets_worked_by_hand(kind, text, expected, wordpiece_file):
 def test_offsets_cover_and_reproduce_every_word(load, lower):
     tokenizer = load(lower)
     hard = ["각 가\u11a8 한국어", "ةٌ \u202bשלם", "🇫🇷👍🏽 ❤️", "ﷺ ﷻ, ﬃx"]
-    # WordPiece deletes these, and so joins the words beside them, as released.
+    # WordPiece deletes these, and so joins the words around them, as released.
     joining = str.maketrans("\x0b\x0c\x1c\x1d\x1e\x1f\x85", " " * 7)
     for text in [text.translate(joining) for text in [*TEXTS, *hard]]:
         _, offsets = tokenizer.encode_with_offsets(text)
         assert offsets == sorted(offsets)
         assert [end for _, end in offsets] == sorted(end for _, end in offsets)
-        place = 0
+        end = 0
         for word in text.split():
-            begin = text.index(word, place)
-            place = begin + len(word)
-            inside = [(b, e) for b, e in offsets if b < place and e > begin]
+            begin = text.index(word, end)
+            end = begin + len(word)
+            inside = [(b, e) for b, e in offsets if b < end and e > begin]
             if inside:
                 assert text[inside[0][0] : inside[-1][1]] == word
                 covered = {i for b, e in inside for i in range(b, e)}
-                assert covered == set(range(begin, place))
+                assert covered == set(range(begin, end))
             else:
                 assert not tokenizer.tokenize(word) or set(word) == {"▁"}
 
@@ -300,11 +300,11 @@ def test_every_byte_of_a_character_spans_it(byte_tokenizer):
 def test_released_word_starts_equal_the_recorded_ones():
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     starts = tokenizer.word_starts("released")
-    not_starts = np.flatnonzero(~starts.always)
+    not_starts = np.flatnonzero(~starts.begins_word)
     np.testing.assert_array_equal(not_starts, SENTENCEPIECE["not_word_starts"])
     # In the release, a piece does not depend on the piece before it.
     ids = np.random.default_rng(0).integers(1500, size=(30, 99))
-    np.testing.assert_array_equal(starts(ids), starts.always[ids])
+    np.testing.assert_array_equal(starts(ids), starts.begins_word[ids])
 
 
 def test_unknown_pieces_that_begin_no_word_in_the_release_are_told_apart(load):
@@ -317,7 +317,7 @@ def test_unknown_pieces_that_begin_no_word_in_the_release_are_told_apart(load):
         pieces = zip(tokenizer.tokenize(texts[1]), second, strict=True)
         unknown = {piece: id for piece, id in pieces if id in (1, 4)}
         assert unknown == {"TH": 4, "TΨ": 1, "~~": 4, "Δ": 1, "X": 4}
-        starts = tokenizer.word_starts("released").always
+        starts = tokenizer.word_starts("released").begins_word
         assert starts[[1, 4]].tolist() == [True, False]
 
 
@@ -353,14 +353,14 @@ def test_chinese_and_kana_wordpiece_characters_are_words(tmp_path):
     assert words(tokenizer, "东京good たわー 北") == (
         ["东", "京", "go|##od", "た", "##わ|##ー", "[UNK]"]
     )
-    assert not tokenizer.word_starts().always[[0, 2]].any()
-    assert tokenizer.word_starts("released").always.tolist() == [True] * 6 + (
+    assert not tokenizer.word_starts().begins_word[[0, 2]].any()
+    assert tokenizer.word_starts("released").begins_word.tolist() == [True] * 6 + (
         [False, False, True, False]
     )
 
 
 def test_special_and_byte_pieces_begin_no_word(byte_tokenizer):
-    starts = byte_tokenizer.word_starts().always
+    starts = byte_tokenizer.word_starts().begins_word
     byte_ids = [byte_tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
     assert not starts[byte_ids].any()
     assert not starts[sorted(byte_tokenizer.special_ids)].any()

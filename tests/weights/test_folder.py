@@ -21,11 +21,11 @@ CONFIG = tiny(vocab_size=1500, num_hidden_layers=1, max_position_embeddings=512)
 @pytest.fixture
 def folder(tmp_path):
     """Makes the folder of a run that kept case."""
-    made = tmp_path / "run"
+    path = tmp_path / "run"
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL, do_lower_case=False)
-    metadata.write(made, tokenizer, {"kind": "regression", "max_seq_length": 31})
-    weights.save(AlbertClassifier(CONFIG, 1), made, "tf1")
-    return made
+    metadata.write(path, tokenizer, {"kind": "regression", "max_seq_length": 31})
+    weights.save(AlbertClassifier(CONFIG, 1), path, "tf1")
+    return path
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def test_a_folder_needs_nothing_else(folder, tmp_path):
     assert again.tokenizer.fingerprint == opened.tokenizer.fingerprint
 
 
-@pytest.mark.parametrize("place", ["", "assets"])
-def test_released_folders_and_modules_are_complete(tmp_path, place, tokenizer_of):
-    (tmp_path / place).mkdir(exist_ok=True)
-    shutil.copy(SMALL_MODEL, tmp_path / place / "30k-clean.model")
-    (tmp_path / place / "albert_config.json").write_text(CONFIG.to_json_string())
+@pytest.mark.parametrize("subfolder", ["", "assets"])
+def test_released_folders_and_modules_are_complete(tmp_path, subfolder, tokenizer_of):
+    (tmp_path / subfolder).mkdir(exist_ok=True)
+    shutil.copy(SMALL_MODEL, tmp_path / subfolder / "30k-clean.model")
+    (tmp_path / subfolder / "albert_config.json").write_text(CONFIG.to_json_string())
     opened = ModelFolder(tmp_path, output_dir=tmp_path / "absent")
     assert opened.config == CONFIG
     assert opened.tokenizer.do_lower_case is True
@@ -95,7 +95,7 @@ def test_released_folders_and_modules_are_complete(tmp_path, place, tokenizer_of
 
 def test_the_config_is_the_named_one_else_of_run_or_weights(folder, tmp_path):
     other = dataclasses.replace(CONFIG, hidden_size=15)
-    keras_file = tmp_path / "beside" / "model.keras"
+    keras_file = tmp_path / "keras" / "model.keras"
     weights.save(AlbertClassifier(other, 1), keras_file, "keras")
     shutil.copy(folder / "albert_config.json", keras_file.parent)
     assert ModelFolder(keras_file).config == other
@@ -116,7 +116,7 @@ def test_a_released_wordpiece_folder_is_understood(tmp_path, tokenizer_of):
 
 
 @pytest.mark.parametrize(
-    ("path", "named", "given", "expected"),
+    ("path", "named", "flag", "expected"),
     [
         ("run", None, None, False),
         ("run", None, True, True),
@@ -128,7 +128,7 @@ def test_a_released_wordpiece_folder_is_understood(tmp_path, tokenizer_of):
         ("run", "lower/mine.model", None, False),
     ],
 )
-def test_vocabulary_case(folder, tmp_path, path, named, given, expected, tokenizer_of):
+def test_vocabulary_case(folder, tmp_path, path, named, flag, expected, tokenizer_of):
     for name, lower in (("noted", False), ("lower", True)):
         (tmp_path / name).mkdir()
         note = {"vocabulary": "mine.model", "do_lower_case": lower}
@@ -137,17 +137,17 @@ def test_vocabulary_case(folder, tmp_path, path, named, given, expected, tokeniz
     shutil.copy(SMALL_MODEL, tmp_path / "own.model")
     file = None if named is None else str(tmp_path / named)
     (tmp_path / "new").mkdir()
-    tokenizer = tokenizer_of(tmp_path / path, spm_model_file=file, do_lower_case=given)
+    tokenizer = tokenizer_of(tmp_path / path, spm_model_file=file, do_lower_case=flag)
     assert tokenizer.do_lower_case is expected
 
 
 def test_transformers_5_keeps_the_vocabulary_in_one_file(tmp_path, tokenizer_of):
-    made = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
+    tokenizer = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
     saved = tmp_path / "saved"
-    weights.save(AlbertClassifier(CONFIG, 1), saved, "hf", tokenizer=made)
+    weights.save(AlbertClassifier(CONFIG, 1), saved, "hf", tokenizer=tokenizer)
     (saved / "spiece.model").unlink()
     opened = ModelFolder(saved)
-    assert opened.tokenizer.encode("é E a") == made.encode("é E a")
+    assert opened.tokenizer.encode("é E a") == tokenizer.encode("é E a")
     # A run keeps it as the file that every program reads.
     metadata.write(tmp_path / "run", opened.tokenizer, {"kind": "regression"})
     assert list(contents(tmp_path / "run")) == ["spiece.model", "task.json"]
@@ -182,16 +182,18 @@ def test_a_vocabulary_may_be_smaller_than_its_model(folder, tokenizer_of):
     )
 
 
-@pytest.mark.parametrize("place", ["", "assets"])
-def test_folders_without_task_name_a_vocabulary(place, tmp_path, other, tokenizer_of):
+@pytest.mark.parametrize("subfolder", ["", "assets"])
+def test_folders_without_task_name_a_vocabulary(
+    subfolder, tmp_path, other, tokenizer_of
+):
     tokenizer = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
-    metadata.write(tmp_path / place, tokenizer, {})
-    found = tokenizer_of(tmp_path, tmp_path / "absent")
-    assert found.path == str(tmp_path / place / "spm_small.model")
-    assert found.fingerprint == tokenizer.fingerprint
+    metadata.write(tmp_path / subfolder, tokenizer, {})
+    opened = tokenizer_of(tmp_path, tmp_path / "absent")
+    assert opened.path == str(tmp_path / subfolder / "spm_small.model")
+    assert opened.fingerprint == tokenizer.fingerprint
     assert metadata.fingerprint(tmp_path) == tokenizer.fingerprint
-    # The file is gone; another is put there by hand.
-    (tmp_path / place / "spm_small.model").unlink()
+    # The file is gone; the user puts another one there.
+    (tmp_path / subfolder / "spm_small.model").unlink()
     assert tokenizer_of(tmp_path) is None
     shutil.copy(SMALL_MODEL, tmp_path / "mine.model")
     assert tokenizer_of(tmp_path).fingerprint == tokenizer.fingerprint

@@ -44,7 +44,7 @@ def wordpiece(tmp_path):
     return str(tmp_path / "own.txt")
 
 
-def theirs(tokenizer, folder):
+def write_and_read(tokenizer, folder):
     """Writes the files, and returns the tokenizer that transformers makes of them."""
     tokenizers = pytest.importorskip("tokenizers")
     for name, contents in huggingface.make_tokenizer_files(tokenizer, 40).items():
@@ -57,19 +57,19 @@ def settings_in(folder):
 
 
 def assert_same_ids(tokenizer, folder, texts=TEXTS):
-    found = theirs(tokenizer, folder)
+    theirs = write_and_read(tokenizer, folder)
     for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
-        assert found.encode(text, add_special_tokens=False).ids == ids, text
-    return found
+        assert theirs.encode(text, add_special_tokens=False).ids == ids, text
+    return theirs
 
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("accents", [True, False])
 def test_sentencepiece_ids_are_the_same(lower, accents, tmp_path):
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL, lower, accents)
-    found = assert_same_ids(tokenizer, tmp_path)
+    theirs = assert_same_ids(tokenizer, tmp_path)
     a, b = tokenizer.encode("the list"), tokenizer.encode("of a file")
-    pair = found.encode("the list", "of a file")
+    pair = theirs.encode("the list", "of a file")
     assert pair.ids == [2, *a, 3, *b, 3]
     assert pair.type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
     assert (tmp_path / "spiece.model").read_bytes() == tokenizer.contents
@@ -110,9 +110,9 @@ def test_bytes_and_symbols_of_ones_own_are_the_same(tmp_path):
 
 
 def test_text_after_a_gap_begins_a_word_but_punctuation_does_not(small, tmp_path):
-    found = theirs(small, tmp_path)
+    theirs = write_and_read(small, tmp_path)
     text = "The [MASK] of a [MASK].[MASK]list"
-    assert found.encode(text, add_special_tokens=False).ids == [
+    assert theirs.encode(text, add_special_tokens=False).ids == [
         *(*small.encode("The"), small.mask_id, *small.encode("of a"), small.mask_id),
         *(small.piece_to_id("."), small.mask_id, *small.encode("list")),
     ]
@@ -190,17 +190,17 @@ def test_the_vocabulary_comes_from_the_folder_or_a_flag(wordpiece, tmp_path, cap
         f"--spm_model_file or --vocab_file"
     )
     cased = {"vocab_file": wordpiece, "do_lower_case": False, "keep_accents": True}
-    values = converted(tmp_path / "from", tmp_path / "given", **cased)
+    values = converted(tmp_path / "from", tmp_path / "cased", **cased)
     # The ids of the vocabulary, not the released ones.
     special = [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
     assert special == [0, 2, 3]
-    folder = tmp_path / "given"
+    folder = tmp_path / "cased"
     settings = settings_in(folder)
     assert not settings["do_lower_case"] and settings["keep_accents"]
     (tmp_path / "from" / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
-    converted(tmp_path / "from", tmp_path / "found")
+    converted(tmp_path / "from", tmp_path / "lower")
     assert "\nskipped" not in capsys.readouterr().out
-    settings = settings_in(tmp_path / "found")
+    settings = settings_in(tmp_path / "lower")
     assert settings["do_lower_case"] is True
     assert settings["model_max_length"] == 64
 
@@ -214,14 +214,14 @@ def test_labels_have_to_fit(tmp_path):
 
 
 def test_places_begin_where_words_do(small, tmp_path):
-    tokenizer = theirs(small, tmp_path)
+    tokenizer = write_and_read(small, tmp_path)
     for text in [*TEXTS[2:], "No [MASK] (of it)"]:
-        found = tokenizer.encode(text, add_special_tokens=False)
+        theirs = tokenizer.encode(text, add_special_tokens=False)
         _, spans = small.encode_with_offsets(text.replace("[MASK]", "      "))
         # Here a single word mark is empty; in transformers it has the span of its word.
         begins = [
             begin
-            for (begin, _), piece in zip(found.offsets, found.tokens, strict=True)
+            for (begin, _), piece in zip(theirs.offsets, theirs.tokens, strict=True)
             if piece not in ("▁", "[MASK]")
         ]
         assert begins == [begin for begin, end in spans if end > begin], text

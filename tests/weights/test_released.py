@@ -95,16 +95,16 @@ def test_what_exists_counts_before_a_name(server, tmp_path, monkeypatch, config,
 
 def test_an_archive_put_there_by_hand_is_checked_and_taken(serve):
     server = serve()
-    place = download.home() / "weights"
-    place.mkdir(parents=True)
+    folder = download.home() / "weights"
+    folder.mkdir(parents=True)
     archive = server.files.pop(URL)
-    (place / f"{NAME}.tar.gz").write_bytes(archive)
+    (folder / f"{NAME}.tar.gz").write_bytes(archive)
     assert ModelFolder(NAME).source.format == "tf1"
     assert server.requests == []
-    shutil.rmtree(place / NAME)
-    (place / f"{NAME}.tar.gz").write_bytes(archive[: len(archive) // 2])
+    shutil.rmtree(folder / NAME)
+    (folder / f"{NAME}.tar.gz").write_bytes(archive[: len(archive) // 2])
     assert refusal(released.resolve, NAME).startswith(f"{URL}: ")
-    assert os.listdir(place) == [f"{NAME}.tar.gz"]
+    assert os.listdir(folder) == [f"{NAME}.tar.gz"]
 
 
 def test_an_archive_without_a_model_is_refused(server, serve, contents):

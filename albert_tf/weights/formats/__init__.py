@@ -14,7 +14,9 @@ from albert_tf.weights import checkpoints, released
 from albert_tf.weights.formats import hf, keras, kerashub, tf
 from albert_tf.weights.names import Source
 
+# The formats by the suffix of a file, and by a file in a folder.
 _BY_SUFFIX = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
+_BY_FILE = {"saved_model.pb": tf, "*.safetensors": hf, kerashub.BACKBONE: kerashub}
 
 
 def open_source(path: str | Path, checkpoint: str = "best") -> Source:
@@ -30,12 +32,9 @@ def open_source(path: str | Path, checkpoint: str = "best") -> Source:
     """
     path = released.resolve(path)
     if path.is_dir():
-        if (path / "saved_model.pb").exists():
-            return tf.open(path)
-        if any(path.glob("*.safetensors")):
-            return hf.open(path)
-        if (path / kerashub.BACKBONE).exists():
-            return kerashub.open(path)
+        for pattern, format in _BY_FILE.items():
+            if any(path.glob(pattern)):
+                return format.open(path)
         return tf.open(checkpoints.choose(path, checkpoint))
     if Path(f"{tf.find_prefix(path)}.index").exists():
         return tf.open(path)

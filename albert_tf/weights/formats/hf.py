@@ -29,10 +29,9 @@ def open(path: Path) -> Source:
     import safetensors
 
     config_file = (path if path.is_dir() else path.parent) / "config.json"
-    single = path / "model.safetensors"
     files = [path]
     if path.is_dir():
-        files = [single] if single.exists() else sorted(path.glob("*.safetensors"))
+        files = [*path.glob("model.safetensors")] or sorted(path.glob("*.safetensors"))
     shards: dict[str, Any] = {}
     for file in files:
         with errors.wrap_read(file, "a readable safetensors file"):

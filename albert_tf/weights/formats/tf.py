@@ -1,11 +1,10 @@
 """Reads TensorFlow's checkpoints and SavedModels, without running a model.
 
-A TF1 checkpoint, of the release or of albert_zh, has the names of the variables. The
-tensors of a TF2 checkpoint, of Model Garden or of this package, are named by attribute
-paths. Its object graph has the names of the variables.
+The tensors of a TF1 checkpoint have the names of the variables. The tensors of a TF2
+checkpoint, of Model Garden or of this package, are named by attribute paths. Its object
+graph has the names of the variables.
 """
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -15,13 +14,12 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.weights import names
 from albert_tf.weights.names import Source
 
-_TABLE, _TABLE_2 = (f"bert/embeddings/word_embeddings{end}" for end in ("", "_2"))
 # The name of the tensor that holds the object graph.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def find_prefix(path: Path) -> Path:
-    """Returns a checkpoint's prefix, given the prefix or a file of the checkpoint."""
+    """Returns the prefix of a checkpoint; `path` is the prefix or one of its files."""
     return Path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path)))
 
 
@@ -32,30 +30,18 @@ def open(path: Path) -> Source:
     location = prefix = find_prefix(path)
     config_folder = path.parent
     if path.is_dir():
-        prefix, location = path / "variables/variables", path
+        location, prefix = path, path / "variables/variables"
         config_folder = path / "assets"
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
-    # albert_zh projects word embeddings to the width H before it adds embeddings of
-    # positions and segments, so the product of its two tables is a table with E = H.
-    has_product = _TABLE_2 in shapes
-    if has_product:
-        shapes[_TABLE] = [shapes[_TABLE][0], shapes.pop(_TABLE_2)[1]]
 
     def read_key(key):
         with errors.wrap_read(f"{prefix}: {key}", "a whole checkpoint, undamaged"):
-            tensor = reader.get_tensor(key)
-            is_product = has_product and key == _TABLE
-            return tensor @ reader.get_tensor(_TABLE_2) if is_product else tensor
-
-    def adapt(config):
-        size = config.hidden_size if has_product else config.embedding_size
-        return dataclasses.replace(config, embedding_size=size)
+            return reader.get_tensor(key)
 
     def config():
-        file = config_folder / "albert_config.json"
-        return adapt(AlbertConfig.from_json_file(file))
+        return AlbertConfig.from_json_file(config_folder / "albert_config.json")
 
     def build_model():
         values = {name: int(read_key(key)) for name, key in options.items()}
@@ -67,7 +53,8 @@ def open(path: Path) -> Source:
         format = "keras" if kind else "model_garden"
     else:
         format, kind, options = "tf1", "", {}
-        keys = {names.to_released_name(key): key for key in shapes}
+        # A TF-Hub module puts a prefix before the released names.
+        keys = {key.removeprefix("module/"): key for key in shapes}
     return Source(
         format,
         location,
@@ -75,15 +62,14 @@ def open(path: Path) -> Source:
         lambda name: read_key(keys.get(name, name)),
         config,
         build_model if kind else None,
-        adapt,
     )
 
 
 def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     """Returns the model's class, and the keys of its options and weights by name.
 
-    `saved_models.save` stores these as attributes of the root. Without them, the class
-    is empty, and the weights have the names of the variables.
+    `saved_models.save` stores these as attributes of the root. If the root lacks them,
+    the class is "", there are no options, and the names are the names of the variables.
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
