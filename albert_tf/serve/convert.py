@@ -72,7 +72,7 @@ def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Mod
     if settings.output_format in runtimes.SUFFIXES and family is not None:
         # An exported graph contains the number of candidate answers, which is in
         # `task.json` and not in the weights.
-        task_settings = _settings(family, opened)
+        task_settings = _settings(opened)
         return family(task_settings, opened.config, opened.tokenizer).build_model()
     model = weights.model_for(opened.source, opened.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
@@ -83,18 +83,18 @@ def _build_model(settings: ConversionSettings, opened: ModelFolder) -> keras.Mod
 
 def _description(opened: ModelFolder) -> dict[str, Any]:
     """Returns `task.json` with defaults for missing keys; empty if there is no task."""
-    family = registry.task(opened.task.get("kind"))
-    if family is None:
+    if opened.task.get("kind") not in registry.FINE_TUNED:
         return {}
     if metadata.is_from_run(opened.task):
         return {**opened.task}
     # Models of other programs lack some keys.
-    return {**opened.task, **_settings(family, opened).stored()}
+    return {**opened.task, **_settings(opened).stored()}
 
 
-def _settings(family: Any, opened: ModelFolder) -> Any:
+def _settings(opened: ModelFolder) -> Any:
     """Returns the settings in `task.json`, with defaults for missing keys."""
-    settings = family.settings_class.from_stored(opened.task, metadata.TASK)
+    settings_class = registry.pipeline(opened.task["kind"]).settings_class
+    settings = settings_class.from_stored(opened.task, metadata.TASK)
     return settings.with_defaults(None, opened.config.max_position_embeddings)
 
 

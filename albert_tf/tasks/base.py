@@ -23,8 +23,8 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import head_labels, registry
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.text.inputs import Inputs
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
@@ -46,8 +46,8 @@ class Task(abc.ABC):
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum number of tokens of an example, with padding.
-        key_metric: the metric whose highest value marks the best checkpoint.
-        progress_metrics: metrics in progress lines, besides losses and accuracies.
+        main_metrics: the metrics in progress lines, besides losses and accuracies. The
+            first one is the key metric.
         vocabulary: fingerprint of the vocabulary; None if unknown.
         confusions: confusion matrices of the last evaluation, by split.
     """
@@ -56,10 +56,14 @@ class Task(abc.ABC):
     training: Source | None
     evaluation: Source | None
     tokens_per_example: int
-    key_metric: str
-    progress_metrics: tuple[str, ...] = ()
+    main_metrics: tuple[str, ...]
     vocabulary: str | None
     confusions: Mapping[str, Confusion] = types.MappingProxyType({})
+
+    @property
+    def key_metric(self) -> str:
+        """The metric whose highest value marks the best checkpoint."""
+        return self.main_metrics[0]
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -230,33 +234,32 @@ class FineTuningTask(Task):
     `train.finetune.run` trains all families. A family defines these members:
 
     task_types          the family's names in `task.json`
-    settings_class      the class of its flags, which are also the keys of `task.json`
-    key_metric          the metric whose highest value marks the best checkpoint
+    main_metrics        see `Task`
     read_examples       reads files; returns examples by split
     encode              tokenizes examples; returns arrays, which are cached
-    features            makes the features of a split from the arrays of `encode`
     dataset             makes batches from features
-    build_model, loss_sums: see `Task`
+    build_model         see `Task`
+    loss_sums           see `Task`
     write               returns the prediction files, such as the released ones
     serving_fn          makes the function of a SavedModel for raw text
 
-    These members have defaults: `summary`, `loss_weights`, `combine_losses`,
-    `prediction_outputs`, `postprocess`, `compute_metrics`, `progress_metrics` and
-    `on_new_best_checkpoint`.
+    These members have defaults, which a family may override: `features`, `summary`,
+    `loss_weights`, `combine_losses`, `prediction_outputs`, `postprocess`,
+    `compute_metrics` and `on_new_best_checkpoint`.
 
     Attributes:
         predicted: the true labels and the predictions of the last evaluation, by split.
             Both are class numbers, 0 or 1 for each label, or numbers of a regression.
 
     Args:
-        settings: settings with all defaults, see `TaskSettings.with_defaults`.
+        settings: settings of the class of the family's pipeline, with all defaults; see
+            `TaskSettings.with_defaults`.
         config: the model's config.
         tokenizer: the tokenizer with the model's vocabulary.
         multiple: see `BucketedExamples`.
     """
 
     task_types: ClassVar[tuple[str, ...]]
-    settings_class: ClassVar[type[TaskSettings]]
 
     def __init__(
         self,
@@ -315,9 +318,13 @@ class FineTuningTask(Task):
     def encode(self, split: Split) -> Arrays:
         """Tokenizes the examples of a split; returns arrays to cache."""
 
-    @abc.abstractmethod
     def features(self, split: Split, arrays: Arrays) -> Any:
-        """Makes features from the arrays of `encode`."""
+        """Makes features from the arrays of `encode`; by default `Inputs`.
+
+        Features have a length and an attribute `lengths`, the number of tokens of each
+        model input.
+        """
+        return Inputs(**arrays)
 
     def summary(self, split: Split) -> list[str]:
         """Returns log lines; families add lines about truncation."""

@@ -23,7 +23,6 @@ from albert_tf.tasks.text_graphs import classifier, regressor
 from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
-from albert_tf.text.inputs import Inputs
 
 _HEADER = "index\tprediction\n"
 _SEPARATORS = re.compile("[\t\r\n]")
@@ -43,14 +42,12 @@ class Classification(base.FineTuningTask):
     """
 
     task_types = ("classification", "multi_label", "regression")
-    settings_class = ClassificationSettings
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
-        self.key_metric = self.text_task.key_metric
-        self.progress_metrics = tuple(self.text_task.metrics)
+        self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
@@ -89,9 +86,6 @@ class Classification(base.FineTuningTask):
             num_threads=cores.available(),
         )
         return vars(encoded)
-
-    def features(self, split: Split, arrays: Arrays) -> Inputs:
-        return Inputs(**arrays)
 
     def summary(self, split: Split) -> list[str]:
         features, lines = split.features, super().summary(split)

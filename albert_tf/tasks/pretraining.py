@@ -58,7 +58,7 @@ class Pretraining(base.Task):
             model.
     """
 
-    key_metric = "masked_lm_accuracy"
+    main_metrics = ("masked_lm_accuracy",)
     task_type = "pretraining"
 
     def __init__(

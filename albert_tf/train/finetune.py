@@ -226,7 +226,7 @@ def prepare_task(
         The task, and its encoded splits by key: "train", "dev" or "test".
     """
     family, config = job.family, job.config
-    saved = _saved_settings(family, config)
+    saved = _saved_settings(job)
     settings, splits = family.read_examples(
         job.settings, shared or saved, config, job.log
     )
@@ -389,13 +389,12 @@ def _check_head(
                 )
 
 
-def _saved_settings(
-    family: type[FineTuningTask], config: FineTuningSettings
-) -> TaskSettings | None:
+def _saved_settings(job: Job) -> TaskSettings | None:
     """Returns the saved settings of the head that the run uses, or None.
 
     For a Hugging Face model, the settings have only the labels or the type of head.
     """
+    family, config = job.family, job.config
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
@@ -404,5 +403,5 @@ def _saved_settings(
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, {"kind": family.task_types[0]})
         elif stored and not (config.do_train and is_other):
-            return family.settings_class.from_stored(stored, folder / metadata.TASK)
+            return type(job.settings).from_stored(stored, folder / metadata.TASK)
     return None

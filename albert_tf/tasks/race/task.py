@@ -28,8 +28,7 @@ class MultipleChoice(base.FineTuningTask):
     """
 
     task_types = ("multiple_choice",)
-    settings_class = RaceSettings
-    key_metric = "eval_accuracy"
+    main_metrics = ("eval_accuracy",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)

@@ -48,7 +48,6 @@ class QuestionAnswering(base.FineTuningTask):
     """
 
     task_types = ("question_answering",)
-    settings_class = SquadSettings
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
@@ -57,12 +56,10 @@ class QuestionAnswering(base.FineTuningTask):
         # A threshold from a flag is never replaced by a better one.
         self._threshold_from_flag = settings.null_score_diff_threshold is not None
         if settings.version == "1.1":
-            self.key_metric = "f1"
-            self.progress_metrics = ("exact_match", "f1")
+            self.main_metrics = ("f1", "exact_match")
         else:
-            # The F1 with the best threshold: a threshold is chosen after training.
-            self.key_metric = "best_f1"
-            self.progress_metrics = ("exact", "f1", "best_f1")
+            # `best_f1` has the best threshold: a threshold is chosen after training.
+            self.main_metrics = ("best_f1", "f1", "exact")
         self._is_linear = settings.head == "linear"
         if settings.min_length > settings.max_seq_length:
             raise InputError(

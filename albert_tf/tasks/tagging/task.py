@@ -58,14 +58,12 @@ class Tagging(base.FineTuningTask):
     """
 
     task_types = ("token_classification",)
-    settings_class = TaggingSettings
 
     def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         self._labels: tuple[str, ...] = settings.labels or ()
         self._has_entities = reading.has_entities(self._labels)
-        self.key_metric = "eval_f1" if self._has_entities else "eval_accuracy"
-        self.progress_metrics = (self.key_metric,)
+        self.main_metrics = ("eval_f1",) if self._has_entities else ("eval_accuracy",)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
