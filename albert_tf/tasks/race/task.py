@@ -42,7 +42,7 @@ class MultipleChoice(base.FineTuningTask):
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
-        # Without data (a run that only exports), the model's number of choices stays.
+        # A run that only exports reads no data and keeps the model's number of choices.
         choices = max(counts, default=saved_choices or 0)
         return dataclasses.replace(settings, choices=choices), splits
 
