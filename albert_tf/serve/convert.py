@@ -88,7 +88,7 @@ def _description(opened: ModelFolder) -> dict[str, Any]:
     if metadata.is_from_run(opened.task):
         return {**opened.task}
     # Models of other programs lack some keys.
-    return {**opened.task, **_settings(opened).stored()}
+    return {**opened.task, **_settings(opened).select("stored")}
 
 
 def _settings(opened: ModelFolder) -> Any:

@@ -1,6 +1,5 @@
 """Pipelines that predict labels or numbers for texts or pairs of texts."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -73,12 +72,11 @@ class RegressionPipeline(TextPipeline):
     """Predicts a number for a text or a pair of texts."""
 
     def score(self, example, outputs):
-        [value] = outputs[0]["logits"]
-        return value
+        return outputs[0]["logits"]
 
     def decide(self, row, scores):
-        lowest, highest = self.task.bounds or (-math.inf, math.inf)
-        return {"value": pipelines.round_floats(np.clip(scores, lowest, highest))}
+        [value] = self.task.decode(scores[None])
+        return {"value": pipelines.round_floats(value)}
 
 
 def check_threshold(

@@ -176,7 +176,7 @@ class Trainer:
                     yield _split_rows(predictions)
             means = self._means(np.sum(totals, axis=0, dtype=float), "eval")
             if losses := {name: means[name] for name in self._eval_loss_names}:
-                means = {"loss": float(self.task.combine_losses(losses)), **means}
+                means = {"loss": float(sum(losses.values())), **means}
             metrics.update(self.task.finalize_metrics(means))
 
         # `metrics` is filled when `outputs` ends.

@@ -68,16 +68,15 @@ def question_answering(
     serving.check_class(
         model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler
     )
+    is_linear = isinstance(model, models.AlbertSpanLabeler)
     options: Any = settings or SquadSettings()
     if options.version is None:
-        is_linear = isinstance(model, models.AlbertSpanLabeler)
         options = dataclasses.replace(options, version="1.1" if is_linear else "2.0")
     options = options.with_defaults(None, model.config.max_position_embeddings)
     check_threshold(options.version, threshold)
     inputs = serving.TextInputs(
         model, tokenizer, options.max_seq_length, truncate=False, with_offsets=True
     )
-    is_linear = isinstance(model, models.AlbertSpanLabeler)
     score = _score_pairs if is_linear else _score_beams
     # The conditional head needs at least as many positions as candidates.
     min_length = 1 if is_linear else max(model.head.start_n_top, model.head.end_n_top)
@@ -98,7 +97,7 @@ def question_answering(
         spans = _add_texts(spans, context, begins.values, ends.values)
         outputs = _outputs(_n_best(spans, tf.size(question), size), size, has_odds)
         if has_odds:
-            # The lowest "no answer" logit of each question's windows.
+            # The lowest "no answer" logit of all windows of each question.
             odds = tf.math.unsorted_segment_min(
                 scores["null"], windows.row, tf.size(question)
             )
@@ -137,7 +136,7 @@ class _Windows:
         # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
-        # The floor division of a negative number rounds the number of windows up.
+        # Floor division of a negative number rounds the number of windows up.
         count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
@@ -163,7 +162,7 @@ class _Windows:
         score = tf.cast(side, tf.float64) + PER_TOKEN * tf.cast(length, tf.float64)
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
-        # Of several windows with the best score, the first one counts.
+        # If several windows have the best score, the first one counts.
         windows = tf.where(score == tf.gather(best, token), window, _NO_WINDOW)
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window

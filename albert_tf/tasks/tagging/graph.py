@@ -48,7 +48,7 @@ def windows(
     count = 1 + (tf.maximum(length - size, 0) + stride - 1) // stride
     # The index of each sentence's first window.
     first = tf.cumsum(count, exclusive=True)
-    # The window whose middle is nearest to the word; the first of two nearest windows.
+    # The window whose middle is nearest to the word; the first one if there are two.
     position = tokens.row_starts() - tf.gather(start, sentence)
     number = (position - (size - 1 + stride) // 2 + stride - 1) // stride
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
@@ -152,7 +152,7 @@ def _group_words(kind: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
 
 
 def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
-    """Pads the spans of `count` texts to the largest number of spans of a text."""
+    """Pads the spans of `count` texts to the largest number of spans in a text."""
     default = {"begins": -1, "ends": -1}
     return {
         name: tf.RaggedTensor.from_value_rowids(
