@@ -60,7 +60,7 @@ class ClassificationPipeline(TextPipeline):
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
-        # `check_threshold` requires two labels; the threshold is for the second one.
+        # `check_threshold` requires two labels; the threshold is for the second label.
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]

@@ -115,8 +115,8 @@ class MultipleChoice(base.FineTuningTask):
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the prediction files: contents by name.
 
-        `predict_results.txt` has the number of questions. It also has scores, if a
-        question is labeled.
+        `predict_results.txt` has the number of questions, and scores if a question is
+        labeled.
 
         Args:
             split: the questions.

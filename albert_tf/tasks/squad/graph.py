@@ -77,10 +77,15 @@ def question_answering(
     inputs = serving.TextInputs(
         model, tokenizer, options.max_seq_length, truncate=False, with_offsets=True
     )
-    score = _score_pairs if is_linear else _score_beams
     # The conditional head needs at least as many positions as candidates.
     min_length = 1 if is_linear else max(model.head.start_n_top, model.head.end_n_top)
     has_odds, size = options.version == "2.0", options.n_best_size
+
+    def score(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        outputs = model(batch)
+        if is_linear:
+            return _score_pairs(outputs, batch["input_mask"], size)
+        return _score_beams(outputs, model.head.end_n_top)
 
     def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         # Invalid bytes become characters, so that offsets count characters.
@@ -90,9 +95,7 @@ def question_answering(
         query_lengths = tf.minimum(query.row_lengths(), options.max_query_length)
         windows = _Windows(ids, query_lengths, options)
         batch = windows.inputs(query, ids, tokenizer, min_length)
-        scores = serving.map_in_chunks(
-            lambda x: score(model, x, size), batch, _SCORE_SPECS
-        )
+        scores = serving.map_in_chunks(score, batch, _SCORE_SPECS)
         spans = windows.select_spans(scores, options.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
         outputs = _outputs(_n_best(spans, tf.size(question), size), size, has_odds)
@@ -223,16 +226,20 @@ class _Windows:
         return {name: tf.boolean_mask(x, has_max) for name, x in spans.items()}
 
 
-def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
+def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines each of the best starts with each of the best ends.
 
     See `answers.make_spans`. `null` is the score of "no answer": the sum of both logits
     of [CLS].
+
+    Args:
+        outputs: the outputs of the linear head.
+        mask: the input mask, int32 [W, T].
+        n_best_size: number of starts and of ends.
     """
-    outputs = model(inputs)
-    count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)
+    count = tf.minimum(tf.shape(mask)[1], n_best_size)
     tops = [
-        tf.math.top_k(tf.where(inputs["input_mask"] > 0, outputs[name], -np.inf), count)
+        tf.math.top_k(tf.where(mask > 0, outputs[name], -np.inf), count)
         for name in ("start_logits", "end_logits")
     ]
     # The best logits of starts and of ends, and their positions.
@@ -247,13 +254,13 @@ def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
     }
 
 
-def _score_beams(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
+def _score_beams(outputs, end_n_top: int) -> dict[str, tf.Tensor]:
     """Returns the spans of the conditional head; see `answers.make_spans`.
 
-    The head has selected all candidates, so `n_best_size` is not used.
+    Args:
+        outputs: the outputs of the head.
+        end_n_top: number of ends for each start.
     """
-    outputs = model(inputs)
-    end_n_top = model.head.end_n_top
     start = tf.repeat(outputs["start_top_log_probs"], end_n_top, axis=1)
     end = outputs["end_top_log_probs"]
     return {

@@ -102,9 +102,10 @@ class QuestionAnswering(base.FineTuningTask):
             predict_splits = [Split("predict", predict)]
             is_used = config.do_eval or config.do_predict
             # A file without answers cannot select the best checkpoint.
-            if is_used and config.do_train and question is None:
+            if config.do_train and is_used and question is None:
                 splits["dev"] = predict_splits
-            if config.do_predict or (is_used and not config.do_train):
+            # After training, the best evaluation has already scored the file.
+            if config.do_predict or (config.do_eval and not config.do_train):
                 splits["test"] = predict_splits
         return _resolve_settings(settings, saved_settings, config, version), splits
 

@@ -16,6 +16,12 @@ from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
+# The results of `_choose_labels`.
+_LABEL_SPECS = {
+    "label": tf.TensorSpec([None, None], tf.int32),
+    "probability": tf.TensorSpec([None, None], tf.float32),
+}
+
 
 def windows(
     tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, size: int, tokenizer: Tokenizer
@@ -160,12 +166,6 @@ def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
         ).to_tensor(default.get(name))
         for name, values in spans.items()
     }
-
-
-_LABEL_SPECS = {
-    "label": tf.TensorSpec([None, None], tf.int32),
-    "probability": tf.TensorSpec([None, None], tf.float32),
-}
 
 
 def _choose_labels(logits: tf.Tensor) -> dict[str, tf.Tensor]:

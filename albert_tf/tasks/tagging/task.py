@@ -71,7 +71,7 @@ class Tagging(base.FineTuningTask):
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
         for part in config.parts:
-            # The training data may have other labels than the saved ones.
+            # The training data may have labels that the saved model lacks.
             expected = settings.labels if part == "train" else labels
             splits[part] = [Split(part, _read(settings, part, expected, log))]
         if settings.labels is None and "train" in splits:
