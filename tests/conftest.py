@@ -36,7 +36,7 @@ from keras import ops
 
 from albert_tf import commands, flags, weights
 from albert_tf.errors import InputError
-from albert_tf.tasks import confusion
+from albert_tf.tasks import confusion, registry
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 from albert_tf.text import tokenization
 from albert_tf.train import curves
@@ -141,12 +141,13 @@ def fine_tune():
         from albert_tf.train.settings import DistributionSettings
 
         log = log or io.StringIO()
-        names = {item.name for item in dataclasses.fields(family.settings_class)}
+        settings_class = registry.pipeline(family.task_types[0]).settings_class
+        names = {item.name for item in dataclasses.fields(settings_class)}
         own = {name: value for name, value in flags.items() if name in names}
         others = {name: value for name, value in flags.items() if name not in names}
         ensembles.run(
             family,
-            family.settings_class(**own),
+            settings_class(**own),
             run_settings(**others),
             model,
             DistributionSettings(),

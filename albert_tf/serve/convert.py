@@ -72,7 +72,7 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
     if settings.output_format in runtimes.SUFFIXES and family is not None:
         # The number of candidate answers is part of an exported graph. The weights do
         # not have it, but `task.json` does.
-        task_settings = _read_settings(family, folder)
+        task_settings = _read_settings(folder)
         return family(task_settings, folder.config, folder.tokenizer).build_model()
     model = weights.model_for(folder.source, folder.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
@@ -83,18 +83,18 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
 
 def _build_task(folder: ModelFolder) -> dict[str, Any]:
     """Returns `task.json` with defaults for missing keys; empty if there is no task."""
-    family = registry.task(folder.task.get("kind"))
-    if family is None:
+    if folder.task.get("kind") not in registry.FINE_TUNED:
         return {}
     if metadata.is_from_run(folder.task):
         return {**folder.task}
     # Models of other programs lack some keys.
-    return {**folder.task, **_read_settings(family, folder).stored()}
+    return {**folder.task, **_read_settings(folder).select("stored")}
 
 
-def _read_settings(family: Any, folder: ModelFolder) -> Any:
+def _read_settings(folder: ModelFolder) -> Any:
     """Returns the settings in `task.json`, with defaults for missing keys."""
-    settings = family.settings_class.from_stored(folder.task, metadata.TASK)
+    settings_class = registry.pipeline(folder.task["kind"]).settings_class
+    settings = settings_class.from_stored(folder.task, metadata.TASK)
     return settings.with_defaults(None, folder.config.max_position_embeddings)
 
 

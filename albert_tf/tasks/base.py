@@ -23,8 +23,8 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import head_labels, registry
 from albert_tf.tasks.confusion import Confusion
 from albert_tf.tasks.serving import ServingFunction
-from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.text.inputs import Inputs
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
@@ -46,8 +46,8 @@ class Task(abc.ABC):
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum number of tokens of an example, with padding.
-        key_metric: the metric whose highest value marks the best checkpoint.
-        progress_metrics: metrics in progress lines, besides losses and accuracies.
+        main_metrics: the metrics in progress lines, besides losses and accuracies. The
+            first one is the key metric.
         vocabulary: fingerprint of the vocabulary; None if unknown.
         confusions: confusion matrices of the last evaluation, by split.
     """
@@ -56,10 +56,14 @@ class Task(abc.ABC):
     training: Source | None
     evaluation: Source | None
     tokens_per_example: int
-    key_metric: str
-    progress_metrics: tuple[str, ...] = ()
+    main_metrics: tuple[str, ...]
     vocabulary: str | None
     confusions: Mapping[str, Confusion] = types.MappingProxyType({})
+
+    @property
+    def key_metric(self) -> str:
+        """The metric whose highest value marks the best checkpoint."""
+        return self.main_metrics[0]
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -131,17 +135,14 @@ class Task(abc.ABC):
     def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         """Returns the share of one part in the loss to minimise.
 
-        The shares of all parts add up to the loss of the batch.
+        The shares of all parts add up to the loss of the batch: the sum of its mean
+        losses.
 
         Args:
             sums: the result of `loss_sums` for one part.
             weights: the sum of `loss_weights` over all parts.
         """
-        return self.combine_losses({name: sums[name] / weights[name] for name in sums})
-
-    def combine_losses(self, losses: Mapping[str, Any]) -> Any:
-        """Returns the total loss, the sum of the mean losses of a batch."""
-        return sum(losses.values())
+        return sum(sums[name] / weights[name] for name in sums)
 
     def batch_metrics(
         self, outputs: Outputs, batch: Batch
@@ -189,7 +190,7 @@ class Split:
     Attributes:
         name: "train", "dev", "test" or another name, for files and messages.
         examples: examples from `FineTuningTask.read_examples`.
-        features: features from `FineTuningTask.features`; None before encoding.
+        features: the result of `FineTuningTask.features`; None before encoding.
     """
 
     name: str
@@ -230,33 +231,33 @@ class FineTuningTask(Task):
     `train.finetune.run` trains all families. A family defines these members:
 
     task_types          the family's names in `task.json`
-    settings_class      the class of its flags, which are also the keys of `task.json`
-    key_metric          the metric whose highest value marks the best checkpoint
+    main_metrics        see `Task`
     read_examples       reads files; returns examples by split
     encode              tokenizes examples; returns arrays, which are cached
-    features            makes the features of a split from the arrays of `encode`
     dataset             makes batches from features
-    build_model, loss_sums: see `Task`
+    build_model         see `Task`
+    loss_sums           see `Task`
     write               returns the prediction files, such as the released ones
     serving_fn          makes the function of a SavedModel for raw text
 
-    These members have defaults: `summary`, `loss_weights`, `combine_losses`,
-    `prediction_outputs`, `postprocess`, `compute_metrics`, `progress_metrics` and
-    `on_new_best_checkpoint`.
+    These members have defaults, which a family may override: `features`, `summary`,
+    `loss_weights`, `compute_loss`, `prediction_outputs`, `postprocess`,
+    `compute_metrics` and `on_new_best_checkpoint`.
 
     Attributes:
-        predicted: the true labels and the predictions of the last evaluation, by split.
-            Both are class numbers, 0 or 1 for each label, or numbers of a regression.
+        targets_and_predictions: the true labels and the predictions of the last
+            evaluation, by split. Both are class numbers, 0 or 1 for each label, or
+            numbers of a regression.
 
     Args:
-        settings: settings with all defaults, see `TaskSettings.with_defaults`.
+        settings: settings of the class of the family's pipeline, with all defaults; see
+            `TaskSettings.with_defaults`.
         config: the model's config.
         tokenizer: the tokenizer with the model's vocabulary.
         multiple: see `BucketedExamples`.
     """
 
     task_types: ClassVar[tuple[str, ...]]
-    settings_class: ClassVar[type[TaskSettings]]
 
     def __init__(
         self,
@@ -273,13 +274,13 @@ class FineTuningTask(Task):
         self.multiple = multiple
         self.tokens_per_example = settings.max_seq_length
         self.evaluation_splits: Sequence[Split] = ()
-        self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self.targets_and_predictions: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.training = self.evaluation = None
 
     @property
     def description(self) -> dict[str, Any]:
         """The content of `task.json`."""
-        return {"kind": self.task_type, **self.settings.stored()}
+        return {"kind": self.task_type, **self.settings.select("stored")}
 
     def save_assets(self, folder: Path) -> None:
         """Writes `task.json` and the vocabulary."""
@@ -315,12 +316,16 @@ class FineTuningTask(Task):
     def encode(self, split: Split) -> Arrays:
         """Tokenizes the examples of a split; returns arrays to cache."""
 
-    @abc.abstractmethod
     def features(self, split: Split, arrays: Arrays) -> Any:
-        """Makes features from the arrays of `encode`."""
+        """Makes features from the arrays of `encode`; by default `Inputs`.
+
+        Features have a length and an attribute `lengths`, the number of tokens of each
+        model input.
+        """
+        return Inputs(**arrays)
 
     def summary(self, split: Split) -> list[str]:
-        """Returns log lines; families add lines about truncation."""
+        """Returns lines to log; families add lines, for example about truncation."""
         lengths = split.features.lengths
         return [
             f"{split.name}: {len(lengths):,} sequences, {lengths.mean():.1f} tokens on "
@@ -343,10 +348,10 @@ class FineTuningTask(Task):
         """Returns all values that determine the result of `encode`, as JSON."""
         return {
             "split": split.name,
-            # The examples and not the file, because the rows depend on flags.
+            # Not a digest of the file, because the examples also depend on flags.
             "examples": cache.digest(map(repr, split.examples)),
             "vocabulary": self.tokenizer.fingerprint,
-            **self.settings.marked("encodes"),
+            **self.settings.select("encodes"),
         }
 
     def encode_split(self, split: Split, arrays: Arrays | None = None) -> Split:
@@ -354,7 +359,7 @@ class FineTuningTask(Task):
 
         Args:
             split: a split without features.
-            arrays: the result of `encode`; None: this method calls `encode`.
+            arrays: the result of `encode`; by default, this method calls `encode`.
         """
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
@@ -396,11 +401,11 @@ class FineTuningTask(Task):
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; empty without labels.
 
-        Tasks with classes or numbers also set `predicted` of the split.
+        Tasks with classes or numbers also set `targets_and_predictions` of the split.
 
         Args:
             split: the examples.
-            answers: the answers to all examples, or only to the first ones.
+            answers: the answers to all examples, or only to the first examples.
         """
         return {}
 
@@ -417,18 +422,19 @@ class FineTuningTask(Task):
     def _split_answers(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
-            if (first_row := next(rows, None)) is None:
-                break  # --max_eval_steps ends the evaluation earlier
+            first_row = next(rows, None)
+            if first_row is None:
+                break  # --max_eval_steps has ended the evaluation
             yield split, self.postprocess(split, itertools.chain([first_row], rows))
 
-    def measure_splits(self, answered: Iterable[tuple[Split, Any]]) -> dict[str, float]:
-        """Returns the metrics of splits that are given with their answers.
+    def measure_splits(self, pairs: Iterable[tuple[Split, Any]]) -> dict[str, float]:
+        """Returns the metrics of pairs of a split and the answers to it.
 
         From the second split on, the split's name is a prefix of the metric's name.
         """
         scores: dict[str, float] = {}
-        self.predicted, self.confusions = {}, {}
-        for number, (split, answers) in enumerate(answered):
+        self.targets_and_predictions, self.confusions = {}, {}
+        for number, (split, answers) in enumerate(pairs):
             prefix = f"{split.name}/" if number else ""
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
@@ -437,7 +443,7 @@ class FineTuningTask(Task):
         with errors.log_failure("confusion matrix of the evaluation"):
             self.confusions = {
                 name: Confusion.from_predictions(labels, *pair)
-                for name, pair in self.predicted.items()
+                for name, pair in self.targets_and_predictions.items()
                 if labels and pair[0].ndim == 1
             }
         return scores
@@ -448,8 +454,9 @@ class FineTuningTask(Task):
 
     def predict_and_write(self, run: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
-        if self.predicted and run.writes and not run.settings.do_train:
-            self.on_new_best_checkpoint(run.folder)  # runs that train have called it
+        if self.targets_and_predictions and run.writes and not run.settings.do_train:
+            # A run with training has called it in training.
+            self.on_new_best_checkpoint(run.folder)
         for split in splits.get("test", ()):
             answers = run.answer(split)
             if metrics := self.compute_metrics(split, answers):
@@ -524,7 +531,8 @@ class FineTuningTask(Task):
         if not labels or not (saved_labels or flag_labels):
             return None, f" (labels assumed: {', '.join(labels)})" if labels else ""
         candidates = [saved_labels, flag_labels]
-        # --labels cannot change fixed labels, so it describes the head and comes first.
+        # --labels cannot change fixed labels, so it describes the head and is tried
+        # first.
         if self.settings.labels_are_fixed:
             candidates.reverse()
         for head in filter(None, candidates):
@@ -532,7 +540,7 @@ class FineTuningTask(Task):
             if order is not None:
                 return order, f" (its labels: {', '.join(head)})"
         return [], (
-            f"the labels of the head are {', '.join(saved_labels)}, those of the task "
+            f"the labels of the head are {', '.join(saved_labels)}, the task's labels "
             f"{', '.join(labels)}; expected --labels with the task's labels in the "
             f"order of the head"
         )

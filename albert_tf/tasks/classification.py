@@ -23,9 +23,7 @@ from albert_tf.tasks.text_graphs import classifier, regressor
 from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
-from albert_tf.text.inputs import Inputs
 
-_HEADER = "index\tprediction\n"
 _SEPARATORS = re.compile("[\t\r\n]")
 _LOSSES_AND_ACTIVATIONS: Mapping[str, tuple[Callable, Callable]] = {
     "classification": (heads.classification_loss, ops.softmax),
@@ -37,27 +35,24 @@ _LOSSES_AND_ACTIVATIONS: Mapping[str, tuple[Callable, Callable]] = {
 class Classification(base.FineTuningTask):
     """Predicts a class, several labels or a number for a text or a pair of texts.
 
-    GLUE has such tasks. The metrics are the metrics of the `TextTask`, and `eval_loss`
-    as in the released code. From the second evaluated split on, metrics have the
-    split's name as a prefix.
+    The metrics are the metrics of the `TextTask`, and `eval_loss` as in the released
+    code.
     """
 
     task_types = ("classification", "multi_label", "regression")
-    settings_class = ClassificationSettings
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
-        self.key_metric = self.text_task.key_metric
-        self.progress_metrics = tuple(self.text_task.metrics)
+        self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
-        # (): the labels are the ones in the training table.
+        # () means that the labels come from the training table.
         if task.labels == ():
             tables["train"] = read(task, "train")
             labels = custom.find_labels(task, tables["train"].examples, log)
@@ -81,17 +76,14 @@ class Classification(base.FineTuningTask):
     def encode(self, split: Split) -> Arrays:
         examples = split.examples
         has_pairs = bool(examples) and examples[0].text_b is not None
-        encoded = inputs.encode(
+        features = inputs.encode(
             self.tokenizer,
             [example.text_a for example in examples],
             [example.text_b or "" for example in examples] if has_pairs else None,
             self.tokens_per_example,
             num_threads=cores.available(),
         )
-        return vars(encoded)
-
-    def features(self, split: Split, arrays: Arrays) -> Inputs:
-        return Inputs(**arrays)
+        return vars(features)
 
     def summary(self, split: Split) -> list[str]:
         features, lines = split.features, super().summary(split)
@@ -138,7 +130,7 @@ class Classification(base.FineTuningTask):
             return {}
         predictions = self.text_task.decode(answers)
         targets = self.text_task.targets(split.examples[: len(answers)])
-        self.predicted[split.name] = targets, predictions
+        self.targets_and_predictions[split.name] = targets, predictions
         return self.text_task.compute_metrics(targets, predictions)
 
     def on_new_best_checkpoint(self, folder):
@@ -147,7 +139,7 @@ class Classification(base.FineTuningTask):
             return
         tables = (
             f"{name}\n{label_report(*pair, self.text_task.labels)}"
-            for name, pair in self.predicted.items()
+            for name, pair in self.targets_and_predictions.items()
         )
         files.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
@@ -163,23 +155,23 @@ class Classification(base.FineTuningTask):
             name.replace(".tsv", f"{suffix}.tsv"): text
             for name, text in released_files(task, examples, answers).items()
         }
-        if name := task.submission.get(split.name):
-            files[name] = glue_file(task, examples, answers)
+        if split.name in task.submission:
+            files[task.submission[split.name]] = glue_file(task, examples, answers)
         return files
 
     def serving_fn(self, model, threshold):
         task = self.text_task
-        sizes: dict[str, Any] = {"max_seq_length": self.tokens_per_example}
-        sizes["pairs"] = self.settings.texts == 2
+        options: dict[str, Any] = {"max_seq_length": self.tokens_per_example}
+        options["pairs"] = self.settings.texts == 2
         if task.labels is None:
-            return regressor(model, self.tokenizer, bounds=task.bounds, **sizes)
+            return regressor(model, self.tokenizer, bounds=task.bounds, **options)
         return classifier(
             model,
             self.tokenizer,
             labels=task.labels,
             multi_label=task.kind == "multi_label",
             threshold=threshold,
-            **sizes,
+            **options,
         )
 
 
@@ -216,8 +208,8 @@ def _class_weights(
     """Returns the weight of each example's class, float32 [n].
 
     Args:
-        items: items of --class_weights: only "balanced", or each "label=number".
-        task: the task.
+        items: the items of --class_weights: only "balanced", or "label=number" items.
+        task: the task of the examples.
         targets: the class numbers of the examples, int [n].
     """
     labels, flag = task.labels or (), f"--class_weights={','.join(items)}"
@@ -230,7 +222,8 @@ def _class_weights(
         return balanced.astype(np.float32)
     matches = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in items]
     weights = {match[1]: float(match[2]) for match in matches if match}
-    if None in matches or not {*weights} <= {*labels} or min(weights.values()) <= 0:
+    are_labels = None not in matches and weights.keys() <= {*labels}
+    if not are_labels or min(weights.values()) <= 0:
         raise InputError(
             f"{flag}: must be balanced, or label=number, above 0, of the labels "
             f"{', '.join(map(repr, labels))}"
@@ -307,4 +300,4 @@ def _format_table(examples: Sequence[Example], texts: Sequence[str]) -> str:
         f"{_SEPARATORS.sub(' ', example.guid)}\t{_SEPARATORS.sub(' ', text)}\n"
         for example, text in zip(examples, texts, strict=True)
     )
-    return _HEADER + "".join(lines)
+    return "index\tprediction\n" + "".join(lines)

@@ -123,7 +123,7 @@ def settings_fields(task: TextTask) -> dict[str, Any]:
         "label_separator": task.label_separator,
         "bounds": task.bounds,
         "texts": len(task.text),
-        # A column is given as a `Column` or only by its name.
+        # A column of a task is a `Column`, or only its name.
         "text_columns": tuple(getattr(c, "name", c) for c in task.text),
         "label_column": task.label,
     }
@@ -158,7 +158,7 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _natural_sort_key(label: str) -> tuple[bool, float, str]:
-    """Returns a key that sorts numbers by value, before words: -1, 1, 2, 10, yes."""
+    """Returns a key that sorts numbers by value and before words: -1, 1, 2, 10, yes."""
     try:
         number = float(label)
     except ValueError:

@@ -27,7 +27,7 @@ _PADDING = {"p_mask": 1}
 
 Row = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
-# Runs a model on a batch: int32 arrays by name.
+# Runs a model on a batch of int32 arrays by name; returns its outputs by name.
 Run = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 
@@ -62,10 +62,11 @@ class Pipeline(abc.ABC):
 
     Attributes:
         settings_class: the class of `settings`; None for a pretrained model.
-        options: names of the `AnswerSettings` fields for this task type only.
-        outputs: outputs of the model to compute; all outputs of the head if empty.
-        fields: keys of a row in the order of columns, each with True for a list of
-            texts, False for a text and None for an optional text.
+        options: names of the `AnswerSettings` fields that only this task type has.
+        outputs: names of the model's outputs to compute; empty for all outputs of the
+            head.
+        fields: the keys of a row in the order of columns. The value of a key is True
+            for a list of texts, False for a text and None for an optional text.
         min_length: minimum number of tokens of an input, with padding.
     """
 
@@ -85,7 +86,8 @@ class Pipeline(abc.ABC):
         self.config = config
         self.tokenizer = tokenizer
         length = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
-        length = length if settings is None else settings.max_seq_length
+        if settings is not None:
+            length = settings.max_seq_length
         if options.max_seq_length is not None:
             length = options.max_seq_length
         check_inputs(config, tokenizer, length)
@@ -107,8 +109,8 @@ class Pipeline(abc.ABC):
 
         Args:
             inputs: one of the example's inputs.
-            outputs: the model's outputs by name, without batch dimension, but with
-                values for the padding of the input.
+            outputs: the model's outputs by name, without batch dimension. They also
+                have values for the padding of the input.
         """
         return outputs
 
@@ -129,16 +131,10 @@ class Pipeline(abc.ABC):
             for i, each in enumerate(inputs)
         ]
 
-    def join(self, *texts: str) -> dict[str, np.ndarray]:
+    def join(self, text: str, second_text: str = "") -> dict[str, np.ndarray]:
         """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
-        # The end of a very long text is skipped to save time.
-        short = [
-            inputs.cut(self.tokenizer, each, self.max_seq_length) for each in texts
-        ]
-        # `second` is empty if there is one text.
-        first, second = [*map(self.tokenizer.encode, short), []][:2]
-        pair = inputs.join(self.tokenizer, [(first, second)], self.max_seq_length)
-        # The only row gets no padding, so any `pad_id` will do.
+        pair = inputs.encode(self.tokenizer, [text], [second_text], self.max_seq_length)
+        # The only row gets no padding, so `pad_id` has no effect.
         batch = inputs.pad(pair, rows=[0], length=len(pair.ids), pad_id=0)
         return {name: value[0] for name, value in batch.items()}
 
@@ -189,6 +185,7 @@ def pad(batch: Sequence[Arrays], pad_id: int, min_length: int = 1) -> dict[str, 
         filler = pad_id if name == "input_ids" else _PADDING.get(name, 0)
         padded[name] = np.full((len(batch), *shape), filler, np.int32)
         for row, array in zip(padded[name], arrays, strict=True):
+            # The array fills the beginning of each dimension of the row.
             row[tuple(map(slice, array.shape))] = array
     return padded
 

@@ -79,7 +79,7 @@ class FillMask(_MaskedLM):
         text = inputs.cut(self.tokenizer, text, self.max_seq_length)
         ids = self._build_segment(inputs.encode_masked(self.tokenizer, text))
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
-        # The model requires a position, even if every [MASK] is cut off.
+        # The model requires a position, even if truncation removed every [MASK].
         model_inputs = self._inputs(ids, gaps if gaps.size else [0])
         return pipelines.Example(row, [model_inputs], context=len(gaps))
 
@@ -91,16 +91,14 @@ class FillMask(_MaskedLM):
         return self._tokens[best], np.take_along_axis(probabilities, best, axis=-1)
 
     def postprocess(self, example, outputs):
-        count, [(tokens, probabilities)] = example.context, outputs
+        text, count = example.row["text"], example.context
+        [(tokens, probabilities)] = outputs
         probabilities = pipelines.round_floats(probabilities[:count])
-        gaps = [  # "piece" is the former name of the key "token"
-            [
-                {"token": token, "piece": token, "probability": probability}
-                for token, probability in zip(*gap, strict=True)
-            ]
-            for gap in zip(tokens[:count], probabilities, strict=True)
-        ]
-        text = example.row["text"]
+        gaps: list[list[dict[str, Any]]] = []
+        for candidates in zip(tokens[:count], probabilities, strict=True):
+            pairs = zip(*candidates, strict=True)
+            # "piece" is the former name of the key "token".
+            gaps.append([{"token": t, "piece": t, "probability": p} for t, p in pairs])
         answer: dict[str, Any] = {"gaps": gaps}
         if overflow := text.count(MASK) - count:
             answer = {"gaps": gaps + [[]] * overflow, "beyond_length": overflow}
@@ -116,7 +114,7 @@ class Score(_MaskedLM):
     def preprocess(self, row):
         all_ids = self.tokenizer.encode(row["text"])
         ids = self._build_segment(all_ids)
-        variants = []  # the text with one token masked, for each token
+        variants = []  # for each token, the text in which it is masked
         for position in range(1, len(ids) - 1):
             masked_ids = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
             label = {"masked_lm_ids": np.array([ids[position]])}
@@ -135,7 +133,9 @@ class Score(_MaskedLM):
             "per_token": pipelines.round_floats(total / max(count, 1)),
             "tokens": count,
         }
-        return answer | ({"beyond_length": example.context} if example.context else {})
+        if example.context:
+            answer["beyond_length"] = example.context
+        return answer
 
 
 class SentenceOrder(PretrainedPipeline):
@@ -173,7 +173,8 @@ class Embedding(PretrainedPipeline):
             )
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Only TensorFlow has the outputs of all layers: use them only if necessary.
+        # Only TensorFlow has the outputs of all layers, so they are used only if
+        # necessary.
         self.outputs = ("encoder_outputs",)
         if self._pooling == "pooled":
             self.outputs = ("pooled_output",)
@@ -202,14 +203,16 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     Raises:
         InputError: a word is not a single token.
     """
-    encoded = [tokenizer.encode(target) for target in targets]
-    for target, ids in zip(targets, encoded, strict=True):
+    result: list[int] = []
+    for target in targets:
+        ids = tokenizer.encode(target)
         if len(ids) != 1 or ids == [tokenizer.unk_id]:
             raise InputError(
                 f"target {target!r}: must be one token of the vocabulary, not "
                 f"{tokenizer.tokenize(target)}"
             )
-    return [id for [id] in encoded]
+        result += ids
+    return result
 
 
 def fill_masks(
@@ -221,15 +224,16 @@ def fill_masks(
 
     Args:
         text: a text with one or more [MASK].
-        gaps: tokens for each [MASK]; a [MASK] without tokens stays.
+        gaps: for each [MASK] its tokens, most likely first; a [MASK] without tokens
+            stays.
         tokenizer: the vocabulary.
     """
     is_sentencepiece = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
     result, *parts = text.split(MASK)
-    for number, part in enumerate(parts):
-        token = gaps[number][0]["token"] if number < len(gaps) and gaps[number] else ""
+    for gap, part in zip(gaps, parts, strict=True):
+        token = gap[0]["token"] if gap else ""
         if token.startswith(WORD_MARK):
-            token = token[len(WORD_MARK) :]
+            token = token.removeprefix(WORD_MARK)
             result += " " if result and not result[-1].isspace() else ""
         elif token.startswith("##") or (token and is_sentencepiece):
             token, result = token.removeprefix("##"), result.rstrip()

@@ -50,7 +50,7 @@ class Pretraining(base.Task):
             model.
     """
 
-    key_metric = "masked_lm_accuracy"
+    main_metrics = ("masked_lm_accuracy",)
     task_type = "pretraining"
 
     def __init__(self, settings: PretrainingSettings, evaluate: bool = False):
@@ -62,10 +62,10 @@ class Pretraining(base.Task):
         if settings.eval_input_file:
             held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
-            traits = {"--eval_input_file": held_out.traits}
-            traits["--input_file"] = self._data.traits
-            if all("vocabulary" in each for each in traits.values()):
-                _check_alike(traits)
+            # Files without a description are not compared.
+            if held_out.fingerprint and self.vocabulary:
+                pair = {"--eval_input_file": held_out.traits}
+                _check_alike({**pair, "--input_file": self._data.traits})
         elif evaluate:
             self.evaluation = self.training
         self._settings = settings
@@ -96,13 +96,11 @@ class Pretraining(base.Task):
             raise InputError(
                 "--output_bias_from_data and --init_checkpoint: give one of them"
             )
-        only = ("encoder", "masked_lm") if model.sentence is None else None
-        heads_of_model = ("masked_lm", "sentence")[: 1 if only else 2]
         report = weights.load(
             model,
             path,
-            only=only,
-            allow_missing=() if complete else heads_of_model,
+            only=("encoder", "masked_lm") if model.sentence is None else None,
+            allow_missing=() if complete else ("masked_lm", "sentence"),
             init_from_group0=init_from_group0,
         )
         missing_heads = sorted({name.split(".")[0] for name in report.missing})
@@ -184,14 +182,13 @@ class _Records:
 
     Attributes:
         source: the reader of the files.
-        traits: values that must be equal in all record files of a run; only the
-            objective if no file has a description.
+        traits: `_traits` of the files; only the objective if no file has a description.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
-        # A pattern for record files often matches their description files, too.
+        # A pattern for record files often also matches their description files.
         ordered = sorted(paths - {files.description_path(path) for path in paths})
         if not ordered:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
@@ -209,21 +206,21 @@ class _Records:
                     f"--objective={settings.objective}: {path} was made for {objective}"
                 )
         _check_alike(traits)
-        # Files of the released code have no description; they count as sentence order.
+        # Files of the released code have no description; their objective is sop.
         self.traits = next(iter(traits.values()), {"objective": "sop"})
-        spec, prepare = {name: spec[name] for name in _FEATURES if name in spec}, None
+        spec = {name: spec[name] for name in _FEATURES if name in spec}
+        prepare = None
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
             spec = prepare.spec
-        counts = [_number_of_records(*item) for item in descriptions.items()]
-        pairs = zip(ordered, counts, strict=True)
+        sizes = {p: _number_of_records(p, each) for p, each in descriptions.items()}
         self.source = Records(
             files=tuple(ordered),
-            sizes=tuple(records.count(p) if n is None else n for p, n in pairs),
+            sizes=tuple(records.count(p) if n is None else n for p, n in sizes.items()),
             spec=spec,
             prepare=prepare,
             # Unchanged records of the generator need no check.
-            limits=_limits(spec, config) if None in counts else {},
+            limits=_limits(spec, config) if None in sizes.values() else {},
         )
         records.check(self.source.files, spec)
         if not len(self.source):
@@ -256,8 +253,9 @@ class _Records:
             tokenizer = tokenization.load(*paths, **cleaning)
         if tokenizer and tokenizer.fingerprint != self.fingerprint:
             tokenizer = None
-        file_key = {"vocabulary": file.name} if name else {}
-        identity = {**file_key, **cleaning, "fingerprint": self.fingerprint}
+        identity = {**cleaning, "fingerprint": self.fingerprint}
+        if name:
+            identity = {"vocabulary": file.name, **identity}
         metadata.write(folder, tokenizer, identity)
 
 
@@ -326,7 +324,7 @@ def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
 
 
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:
-    """Returns the config of --albert_config_file, changed by two other flags."""
+    """Returns the config of --albert_config_file with the values of two other flags."""
     config = AlbertConfig.find(settings.albert_config_file)
     flags = {
         name: getattr(settings, name) for name in ("parameter_sharing", "recompute")
@@ -340,7 +338,7 @@ def _prediction_weights(batch):
 
 
 def _hits(logits, labels):
-    """Returns 1 where the highest logit is the label's, otherwise 0; float32 [...]."""
+    """Returns 1 if the label has the highest logit, otherwise 0; float32 [...]."""
     # `ops.argmax` has the same result, but takes three times as long on a CPU: it
     # checks for negative zeros.
     _, predictions = ops.top_k(logits, 1)

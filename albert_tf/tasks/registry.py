@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 def _kind(folder: str, pipeline: str, task: str) -> Kind:
-    """Returns classes in the modules `pipeline` and `task` of a folder of `tasks`."""
+    """Returns the classes of a family in a folder of `tasks`."""
     path = f"albert_tf.tasks.{folder}"
     return Kind(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
 
@@ -37,7 +37,7 @@ PRETRAINED = {
     "sentence_order": Kind("albert_tf.tasks.pretrained:SentenceOrder"),
     "embedding": Kind("albert_tf.tasks.pretrained:Embedding"),
 }
-# The task of all types with labels or a number for each text.
+# The task class of all types that predict labels or a number for each text.
 _TEXTS = "albert_tf.tasks.classification:Classification"
 _LABELS = Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
 FINE_TUNED = {

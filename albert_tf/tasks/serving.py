@@ -24,8 +24,8 @@ class ServingFunction:
 
     Attributes:
         model: the model.
-        graph: holds the resources of `answer`, such as lookup tables. Its attribute
-            `vocabulary` identifies the vocabulary.
+        graph: the module with the resources of `answer`, such as lookup tables. Its
+            attribute `vocabulary` identifies the vocabulary.
         answer: takes the tensors of `specs` by name, and returns tensors by name.
         specs: specs of the inputs by name, string [B] or [B, C], in the order of the
             columns of a table.
@@ -54,7 +54,7 @@ class TextInputs(tf.Module):
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
         truncate: whether to truncate texts before they are tokenized.
-        with_offsets: whether `tokenize` can also return the places of tokens.
+        with_offsets: whether `tokenize.encode_with_offsets` can be used.
 
     Attributes:
         tokenize: returns the ids of texts, int32 [B, None].
@@ -77,7 +77,7 @@ class TextInputs(tf.Module):
         max_tokens = max_seq_length if truncate else None
         self.tokenize = GraphTokenizer(tokenizer, max_tokens, with_offsets=with_offsets)
         self._max_seq_length = max_seq_length
-        self._special = tokenizer.cls_id, tokenizer.sep_id
+        self._special_ids = tokenizer.cls_id, tokenizer.sep_id
         self._pad_id = tokenizer.pad_id
 
     def __call__(
@@ -92,8 +92,11 @@ class TextInputs(tf.Module):
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
         """
-        pair = self.tokenize(first), None if second is None else self.tokenize(second)
-        ids, first_lengths = in_graph.join(*pair, self._max_seq_length, *self._special)
+        tokens = self.tokenize(first)
+        second_tokens = None if second is None else self.tokenize(second)
+        ids, first_lengths = in_graph.join(
+            tokens, second_tokens, self._max_seq_length, *self._special_ids
+        )
         return in_graph.pad(ids, first_lengths, self._pad_id)
 
 
@@ -106,9 +109,10 @@ def assemble_segments(
         tokenizer: the vocabulary.
         *segments: the tokens of one or two segments, see `in_graph.assemble`.
     """
-    one = tf.ones_like(segments[0][-1])  # the lengths in each row
-    separator = in_graph.single(tokenizer.sep_id, one)
-    parts = [in_graph.single(tokenizer.cls_id, one)]
+    _, _, lengths = segments[0]
+    ones = tf.ones_like(lengths)  # each row has one token
+    separator = in_graph.single(tokenizer.sep_id, ones)
+    parts = [in_graph.single(tokenizer.cls_id, ones)]
     for segment in segments:
         parts += [segment, separator]
     return in_graph.assemble(parts)

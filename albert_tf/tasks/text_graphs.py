@@ -34,7 +34,7 @@ def classifier(
     labels of the text.
 
     Args:
-        model: a model with an output for each label.
+        model: the model, which has an output for each label.
         tokenizer: the vocabulary.
         labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum number of tokens of an input.

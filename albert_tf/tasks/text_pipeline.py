@@ -1,6 +1,5 @@
 """Pipelines that predict labels or numbers for texts or pairs of texts."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,7 +60,7 @@ class ClassificationPipeline(TextPipeline):
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
-        # `check_threshold` requires two labels; the threshold is for the second one.
+        # `check_threshold` requires two labels; the threshold is for the second label.
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]
@@ -73,12 +72,11 @@ class RegressionPipeline(TextPipeline):
     """Predicts a number for a text or a pair of texts."""
 
     def score(self, example, outputs):
-        [value] = outputs[0]["logits"]
-        return value
+        return outputs[0]["logits"]
 
     def decide(self, row, scores):
-        lowest, highest = self.task.bounds or (-math.inf, math.inf)
-        return {"value": pipelines.round_floats(np.clip(scores, lowest, highest))}
+        [value] = self.task.decode(scores[None])
+        return {"value": pipelines.round_floats(value)}
 
 
 def check_threshold(

@@ -62,8 +62,8 @@ class TextTask:
             labels.
         text: the column of the text, or the two columns of a pair.
         label: the column of the label.
-        labels: all labels, in the order of the model's outputs; None for regression;
-            () until they are read from the training table.
+        labels: all labels, in the order of the model's outputs. None for regression; ()
+            if they are not yet read from the training table.
         metrics: the metrics to report, by name.
         key_metric: the metric whose highest value marks the best checkpoint.
         label_separator: separator of several labels per example; None if each example
@@ -126,8 +126,10 @@ class TextTask:
             if path.is_file():
                 return path
         other = f" (nor {in_task_folder})" if in_task_folder != below_root else ""
-        raise InputError(f"{below_root}: no such file{other}; expected the {split} "
-                         f"table of the task {self.name}")  # fmt: skip
+        raise InputError(
+            f"{below_root}: no such file{other}; expected the {split} table of the "
+            f"task {self.name}"
+        )
 
     def read(
         self,
@@ -266,8 +268,8 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """Returns the labels in a cell, without surrounding white space.
 
     Args:
-        value: the items of a JSON list; or a text: a list in JSON or Python, an object
-            with one list as from Label Studio, or labels with separators.
+        value: the items of a JSON list, or a text. A text is a list in JSON or Python,
+            an object with one list as from Label Studio, or labels with separators.
         separator: the separator of several labels; None for a single label.
 
     Raises:
@@ -275,7 +277,7 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """
     if separator is None:
         if isinstance(value, tuple) and len(value) == 1:
-            (value,) = value
+            value = value[0]
         return (_require_text(value).strip(),)
     parts: Iterable[str] = value if isinstance(value, tuple) else ()
     if isinstance(value, str):
@@ -286,19 +288,23 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
 
 
 def _parse_list(cell: str) -> list[Any]:
-    """Returns the labels of a list in JSON or Python, or raises RowError."""
+    """Returns the labels of a list in JSON or Python.
+
+    Raises:
+        RowError: the cell is not a list of texts and integers.
+    """
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
             # NumPy prints an array without commas. Python reads "['a' 'b']" as ['ab'],
             # so the labels are rejected if their text differs from the cell.
-            is_changed = parse is ast.literal_eval and _remove_spaces_and_quotes(
-                repr(labels)
-            ) != _remove_spaces_and_quotes(cell)
-            if isinstance(labels, dict):  # a ValueError, unless it has one value
-                (labels,) = labels.values()
-            are_labels = isinstance(labels, list) and not is_changed
-            if are_labels and all(isinstance(each, str | int) for each in labels):
+            text = cell if parse is json.loads else repr(labels)
+            if _remove_spaces_and_quotes(text) != _remove_spaces_and_quotes(cell):
+                continue
+            if isinstance(labels, dict) and len(labels) == 1:
+                labels = next(iter(labels.values()))
+            is_list = isinstance(labels, list)
+            if is_list and all(isinstance(each, str | int) for each in labels):
                 return labels
     raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
 

@@ -221,7 +221,7 @@ def prepare_task(
         The task, and its encoded splits by key: "train", "dev" or "test".
     """
     family, config = job.family, job.config
-    saved = _saved_settings(family, config)
+    saved = _saved_settings(job)
     settings, splits = family.read_examples(
         job.settings, shared or saved, config, job.log
     )
@@ -231,8 +231,8 @@ def prepare_task(
     if multiple is None:
         multiple = pad_multiple(job.strategy, config.xla)
     task = family(settings, folder.config, folder.tokenizer, multiple)
-    head = {"kind": task.task_type, **task.settings.marked("of_head")}
-    _check_head(config, head, task.settings.marked("of_run"))
+    head = {"kind": task.task_type, **task.settings.select("of_head")}
+    _check_head(config, head, task.settings.select("of_run"))
     # A split with several uses, such as "dev" and "test", is encoded once.
     splits_by_id = {id(split): split for parts in splits.values() for split in parts}
     encoded = {key: _encode(job, task, split) for key, split in splits_by_id.items()}
@@ -383,13 +383,12 @@ def _check_head(
                 )
 
 
-def _saved_settings(
-    family: type[FineTuningTask], config: FineTuningSettings
-) -> TaskSettings | None:
+def _saved_settings(job: Job) -> TaskSettings | None:
     """Returns the saved settings of the head that the run uses, or None.
 
     For a Hugging Face model, the settings have only the labels or the type of head.
     """
+    family, config = job.family, job.config
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
@@ -399,5 +398,5 @@ def _saved_settings(
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, head={"kind": family.task_types[0]}, run={})
         elif stored and not (config.do_train and is_other):
-            return family.settings_class.from_stored(stored, folder / metadata.TASK)
+            return type(job.settings).from_stored(stored, folder / metadata.TASK)
     return None

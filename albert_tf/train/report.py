@@ -190,10 +190,10 @@ class Reporter:
                 self.log(f"Curves: {picture}")
 
     def _format(self, metrics: Mapping[str, float]) -> str:
-        """Formats losses, accuracies and `progress_metrics`, with short names."""
-        progress, parts = self._task.progress_metrics, []
+        """Formats losses, accuracies and `main_metrics`, with short names."""
+        main_metrics, parts = self._task.main_metrics, []
         for name, value in metrics.items():
-            is_main = name.endswith(("loss", "accuracy")) or name in progress
+            is_main = name.endswith(("loss", "accuracy")) or name in main_metrics
             if is_main and name != "eval_loss":  # the same as "loss"
                 for long, short in _SHORT_NAMES.items():
                     name = name.replace(long, short)

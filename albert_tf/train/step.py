@@ -175,7 +175,7 @@ class Trainer:
                     all_predictions.append(arrays)
         means = self._means(np.sum(all_sums, axis=0, dtype=float), "eval")
         if losses := {name: means[name] for name in self._eval_loss_names}:
-            means = {"loss": float(self.task.combine_losses(losses)), **means}
+            means = {"loss": float(sum(losses.values())), **means}
         metrics = self.task.finalize_metrics(means)
         examples = batches.unshuffle(all_predictions)
         return {**metrics, **self.task.evaluate_predictions(examples, metrics)}

@@ -169,8 +169,8 @@ def test_names_that_do_not_match_are_refused_unless_a_flag_says_the_order(
     unnamed = [f"LABEL_{i}" for i in range(3)]
     start = model("b", "classification", NLI, [1, 2, 0], unnamed)
     with refuses(
-        f"{start}: the labels of the head are LABEL_0, LABEL_1, LABEL_2, those of the "
-        f"task contradiction, entailment, neutral; expected --labels with the "
+        f"{start}: the labels of the head are LABEL_0, LABEL_1, LABEL_2, the task's "
+        f"labels contradiction, entailment, neutral; expected --labels with the "
         f"task's labels in the order of the head"
     ):
         run("mnli", start, "run-b")

@@ -114,7 +114,7 @@ ONE_OF_TWO = "expected a letter from A to B, or a number from 0 to 1"
          '1: question 2: answer "BC"; expected a letter from A to C, or '
          "a number from 0 to 2"),
         ({**PASSAGE, "answers": ["B"]},
-         "1: 2 questions, 2 lists of options, 1 answers; expected as many of each"),
+         "1: 2 questions, 2 lists of options, 1 answers; expected equal numbers"),
         ({**PASSAGE, "questions": ["Who?", 3]},
          "1: question 2: a number; expected a text"),
         ({**PASSAGE, "options": [["a", "b", "c"], "abc"]},
@@ -147,7 +147,7 @@ def test_files_that_are_no_json(tmp_path, refuses):
 def test_folders_that_are_not_race(tmp_path, refuses):
     with refuses(
         f"--data_dir={tmp_path}: no folder dev; expected the folder RACE of the data "
-        f"set, with train, dev and test in it, or the one above it"
+        f"set, with train, dev and test in it, or its parent folder"
     ):
         reading.read_split(tmp_path, "dev")
     level = tmp_path / "dev/middle"

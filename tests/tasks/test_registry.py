@@ -42,8 +42,7 @@ class Even(base.FineTuningTask):
     """Whether the number of words of a text is even."""
 
     task_types = ("even",)
-    settings_class = EvenSettings
-    key_metric = "eval_accuracy"
+    main_metrics = ("eval_accuracy",)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
@@ -55,9 +54,6 @@ class Even(base.FineTuningTask):
         length = self.tokens_per_example
         encoded = inputs.encode(self.tokenizer, split.examples, None, length)
         return vars(encoded)
-
-    def features(self, split, arrays):
-        return inputs.Inputs(**arrays)
 
     def dataset(self, splits, *, with_labels):
         [split] = splits

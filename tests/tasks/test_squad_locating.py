@@ -116,7 +116,7 @@ def test_a_tokenizer_that_keeps_case_tells_it_apart(word_pieces):
     answers = [("tea", 10), ("cafe", 0), ("and Tea", 5), ("9 pm", 15)]
     found = locating.locate(dataset((context, *answers)), word_pieces, True)
     assert found.answers == {2: reading.Answer("and  Tea", 5)}
-    assert list(found.skipped) == [0, 1, 3]
+    assert list(found.reasons) == [0, 1, 3]
 
 
 BAD = dataset((FOXES, ("the fox", 4), ("cats", 0), (" ", 3), None))
@@ -130,7 +130,7 @@ def test_questions_that_cannot_be_learned_are_named_together(tokenizer, refuses)
     ):
         locating.locate(BAD, tokenizer)
     found = locating.locate(BAD, tokenizer, skip_bad_rows=True)
-    assert (list(found.answers), list(found.skipped)) == ([0], [1, 2])
+    assert (list(found.answers), list(found.reasons)) == ([0], [1, 2])
     assert found.notes == [f"Warning: f.json: 2 of 4 questions are left out: {REASONS}"]
 
 

@@ -125,8 +125,8 @@ def test_types_alone_mark_entities_beside_o(written):
     [sentence] = reading.read_file(path, log=lines.append)
     assert sentence.labels == ("B-PER", "I-PER", "B-LOC", "O", "B-PER")
     assert lines == [
-        f"{path}: labels 'LOC', 'PER' mark entities and become those of IOB2; with "
-        f"--tag_scheme=words each stands for itself"
+        f"{path}: labels 'LOC', 'PER' mark entities and are converted to IOB2; "
+        f"--tag_scheme=words does not convert them"
     ]
     [sentence] = reading.read_file(path, tag_scheme="words")
     assert sentence.labels == ("PER", "PER", "LOC", "O", "PER")
@@ -241,7 +241,7 @@ def test_words_are_cut_at_a_span_and_logged(written):
     ]
     assert log == [
         f"Warning: {path}: 2 of 3 texts have spans that begin or end within a word, "
-        f"first {path}:1; expected places in characters"
+        f"first {path}:1; expected positions in characters"
     ]
 
 
@@ -249,8 +249,8 @@ def test_a_column_that_is_not_there(written, refuses):
     path = written("a x O")
     for column in ("1", "4", "0", "ner", "-1"):
         with refuses(
-            f"--label_column={column}: {path} has 3 columns; expected the number of "
-            f"one, from 1 on, but not that of the token"
+            f"--label_column={column}: {path} has 3 columns; expected the number of a "
+            f"column, except the token's, 1"
         ):
             reading.read_file(path, column)
     with pytest.raises(InputError, match=r"^--token_column=4: .* has 3 columns"):

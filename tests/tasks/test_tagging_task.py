@@ -178,8 +178,8 @@ def test_a_model_keeps_its_labels(fit, files, refuses):
     fit(predict_file=files["bare"], do_predict=True)
     assert (run / "test_predictions.txt").read_text().startswith("a ")
     with refuses(
-        f"{files['two']}:2: label 'B-Y'; expected one of 'O', 'B-X', 'I-X' (those of "
-        f"--train_file, of --labels or of the model's folder)"
+        f"{files['two']}:2: label 'B-Y'; expected one of 'O', 'B-X', 'I-X' (from "
+        f"--train_file, --labels or the model's folder)"
     ):
         fit(eval_file=files["two"], do_eval=True)
     with pytest.raises(InputError, match=r"a model with labels \['O', 'B-X', 'I-X'\]"):

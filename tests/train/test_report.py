@@ -18,7 +18,7 @@ METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_shar
 
 MATRIX = Confusion(("no", "yes"), np.array([[3, 1], [0, 2]]))
 TASK = types.SimpleNamespace(
-    progress_metrics=(), confusions={"dev": MATRIX}, key_metric="accuracy"
+    main_metrics=(), confusions={"dev": MATRIX}, key_metric="accuracy"
 )
 
 

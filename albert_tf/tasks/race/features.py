@@ -9,7 +9,7 @@ last [SEP].
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 # Number of special tokens of an input: [CLS] and two [SEP].
 _SPECIAL = 3
-# Number of texts that are tokenized at a time. The tokenizer returns lists, which take
+# Number of texts that are tokenized at a time. The tokenizer returns lists, which need
 # much more memory than arrays.
 _CHUNK = 10_000
 
@@ -99,16 +99,15 @@ class Features:
             "segment_ids": np.zeros(shape, np.int32),
         }
         for i, row in enumerate(rows):
-            # `bounds[k:][:2]` is the begin and the end of item k.
-            begin, end = self.article_bounds[self.article_of[row] :][:2]
-            for j, index in enumerate(range(*self.question_bounds[row:][:2])):
-                choice = self.choice_ids[slice(*self.choice_bounds[index:][:2])]
-                max_length = self.max_seq_length - _SPECIAL - len(choice)
-                article = self.article_ids[begin : min(end, begin + max_length)]
-                ids = np.concatenate([cls, article, sep, choice, sep])
+            article = _item(self.article_ids, self.article_bounds, self.article_of[row])
+            for j, index in enumerate(range(*self.question_bounds[row : row + 2])):
+                choice = _item(self.choice_ids, self.choice_bounds, index)
+                rest = self.max_seq_length - _SPECIAL - len(choice)
+                ids = np.concatenate([cls, article[:rest], sep, choice, sep])
                 batch["input_ids"][i, j, : len(ids)] = ids
                 batch["input_mask"][i, j, : len(ids)] = 1
-                batch["segment_ids"][i, j, len(article) + 2 : len(ids)] = 1
+                begin = len(ids) - len(choice) - 1  # of segment 1
+                batch["segment_ids"][i, j, begin : len(ids)] = 1
         return batch
 
 
@@ -126,38 +125,41 @@ def encode(
         settings: settings with `max_seq_length` and `max_qa_length`.
         num_threads: maximum number of threads.
     """
-    articles: dict[str, int] = {}
-    article_of = [articles.setdefault(q.article, len(articles)) for q in questions]
-    choices = [choice for question in questions for choice in question.choices]
-    article_ids, article_bounds, _ = _tokenize(tokenizer, [*articles], num_threads)
-    choice_ids, choice_bounds, choices_cut = _tokenize(
-        tokenizer, choices, num_threads, keep_last=settings.max_qa_length
-    )
+    index_of: dict[str, int] = {}  # index of each article
+    article_of = [index_of.setdefault(q.article, len(index_of)) for q in questions]
+    texts = [choice for question in questions for choice in question.choices]
+    articles = _tokenize(tokenizer, [*index_of], num_threads)
+    choices = _tokenize(tokenizer, texts, num_threads)
+    limit = settings.max_qa_length
     return Features(
-        article_ids=article_ids,
-        article_bounds=article_bounds,
+        article_ids=np.concatenate(articles),
+        article_bounds=_bounds(articles),
         article_of=np.array(article_of, np.int32),
-        choice_ids=choice_ids,
-        choice_bounds=choice_bounds,
-        question_bounds=np.cumsum([0, *(len(q.options) for q in questions)]),
-        choices_cut=np.array(choices_cut),
+        choice_ids=np.concatenate([ids[-limit:] for ids in choices]),
+        choice_bounds=_bounds([ids[-limit:] for ids in choices]),
+        question_bounds=_bounds([question.options for question in questions]),
+        choices_cut=np.array(sum(len(ids) > limit for ids in choices)),
         max_seq_length=np.array(settings.max_seq_length),
     )
 
 
 def _tokenize(
-    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int, keep_last: int = 0
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the tokens of all texts, their bounds, and the number of truncated texts.
-
-    Each text keeps its last `keep_last` tokens; 0 keeps all.
-    """
-    ids, num_truncated = [], 0
+    tokenizer: Tokenizer, texts: Sequence[str], num_threads: int
+) -> list[np.ndarray]:
+    """Returns the ids of each text, int32."""
+    ids: list[np.ndarray] = []
     for begin in range(0, len(texts), _CHUNK):
-        for tokens in tokenizer.encode_batch(
-            texts[begin : begin + _CHUNK], num_threads
-        ):
-            num_truncated += bool(keep_last) and len(tokens) > keep_last
-            # `tokens[-0:]` is all tokens.
-            ids.append(np.array(tokens[-keep_last:], np.int32))
-    return np.concatenate(ids), np.cumsum([0, *map(len, ids)]), num_truncated
+        chunk = texts[begin : begin + _CHUNK]
+        rows = tokenizer.encode_batch(chunk, num_threads)
+        ids += [np.array(row, np.int32) for row in rows]
+    return ids
+
+
+def _bounds(items: Sequence[Sized]) -> np.ndarray:
+    """Returns the bounds of items that are concatenated, see `Features`."""
+    return np.cumsum([0, *map(len, items)])
+
+
+def _item(values: np.ndarray, bounds: np.ndarray, index: int) -> np.ndarray:
+    """Returns an item of concatenated items."""
+    return values[bounds[index] : bounds[index + 1]]

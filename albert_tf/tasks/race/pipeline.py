@@ -19,9 +19,9 @@ class MultipleChoicePipeline(FineTunedPipeline):
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
         options = tuple(drop_empty(row["options"]))
         question = Question("", article, row["question"], options)
-        encoded = features.encode(self.tokenizer, [question], self.settings)
-        [length] = encoded.lengths
-        batch = encoded.batch([0], len(options), length, self.tokenizer)
+        question_features = features.encode(self.tokenizer, [question], self.settings)
+        [length] = question_features.lengths
+        batch = question_features.batch([0], len(options), length, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):

@@ -48,7 +48,7 @@ class Question:
         text: the question, which may have blanks, see `choices`; may be empty.
         options: C texts.
         answer: index of the correct option; None if unknown.
-        level: "middle" or "high" for RACE, otherwise empty.
+        level: "middle" or "high" for RACE, otherwise "".
         location: location in the file, for messages.
     """
 
@@ -96,7 +96,7 @@ def read_split(
     if root is None:
         raise InputError(
             f"--data_dir={data_dir}: no folder {split}; expected the folder RACE of "
-            f"the data set, with train, dev and test in it, or the one above it"
+            f"the data set, with train, dev and test in it, or its parent folder"
         )
     questions: list[Question] = []
     for level in levels:
@@ -129,7 +129,7 @@ def read_file(
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Lists the files of a level."""
+    """Returns the files in the folder of a level, or only its `all.txt`."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: no such folder; add it, or use --middle_only or --high_only"
@@ -144,7 +144,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     """Yields the questions of a passage of RACE, or a single question."""
     article = get(value, "article", str, location)
     id = value.get("id")
-    if id is None or id == "":
+    if id in (None, ""):
         id = Path(location).name
     if not isinstance(id, str | int | float):
         raise InputError(f"{location}: the id is {describe(id)}; expected a text")
@@ -162,7 +162,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     if not len(texts) == len(option_lists) == len(answers):
         raise InputError(
             f"{location}: {len(texts)} questions, {len(option_lists)} lists of "
-            f"options, {len(answers)} answers; expected as many of each"
+            f"options, {len(answers)} answers; expected equal numbers"
         )
     for i, text in enumerate(texts):
         question_location = f"{location}: question {i + 1}" if is_passage else location
@@ -175,8 +175,10 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:
-    """Returns options without the empty ones at the end; the first one always stays."""
-    count = max((i for i, option in enumerate(options, 1) if option), default=1)
+    """Returns options without empty ones at the end; the first option always stays."""
+    count = len(options)
+    while count > 1 and not options[count - 1]:
+        count -= 1
     return options[:count]
 
 

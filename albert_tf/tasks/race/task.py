@@ -28,8 +28,7 @@ class MultipleChoice(base.FineTuningTask):
     """
 
     task_types = ("multiple_choice",)
-    settings_class = RaceSettings
-    key_metric = "eval_accuracy"
+    main_metrics = ("eval_accuracy",)
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
@@ -43,7 +42,7 @@ class MultipleChoice(base.FineTuningTask):
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
-        # Without data (a run that only exports), the model's number of choices stays.
+        # A run that only exports reads no data and keeps the model's number of choices.
         choices = max(counts, default=saved_choices or 0)
         return dataclasses.replace(settings, choices=choices), splits
 
@@ -116,8 +115,8 @@ class MultipleChoice(base.FineTuningTask):
     def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the prediction files: contents by name.
 
-        `predict_results.txt` has the number of questions. It also has scores, if a
-        question is labeled.
+        `predict_results.txt` has the number of questions, and scores if a question is
+        labeled.
 
         Args:
             split: the questions.

@@ -41,7 +41,7 @@ def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> A
 class TaskSettings(flags.Settings):
     """Settings of all tasks.
 
-    None means that a flag is not given. The metadata of a field are:
+    The value None means that a flag is not given. The metadata of a field are:
 
     - `stored`: `task.json` stores the field, under `key` or under its name;
     - `of_head`: a head is reused only if the value is equal;
@@ -68,7 +68,7 @@ class TaskSettings(flags.Settings):
     label_names: tuple[str, ...] = ()
     # The value of --labels, which also says how a loaded head orders its labels.
     head_labels: tuple[str, ...] | None = None
-    # Whether --labels cannot change `labels`, so that it only describes a loaded head.
+    # Whether --labels cannot change `labels`, and only describes a loaded head.
     labels_are_fixed: bool = False
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class TaskSettings(flags.Settings):
         labels, limit = self.labels or (), self.max_seq_length
         if len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: a label is given twice")
-        for name, value in self.marked("has_margin").items():
+        for name, value in self.select("has_margin").items():
             if value and limit and limit < value + _MARGIN:
                 raise InputError(
                     f"--max_seq_length={limit}: must be at least {value + _MARGIN}, "
@@ -94,14 +94,13 @@ class TaskSettings(flags.Settings):
         """
         return
 
-    def marked(self, mark: str) -> dict[str, Any]:
-        """Returns the values of the fields with a key of metadata, by `_key`."""
+    def select(self, mark: str) -> dict[str, Any]:
+        """Returns the values of the fields whose metadata have the key `mark`.
+
+        The keys of the result are the keys in `task.json`.
+        """
         items = (i for i in dataclasses.fields(self) if mark in i.metadata)
         return {_key(item): getattr(self, item.name) for item in items}
-
-    def stored(self) -> dict[str, Any]:
-        """Returns the values for `task.json`, by key."""
-        return self.marked("stored")
 
     def cache_file(self, split: str) -> str:
         """Returns the name or path of the cached features of a split."""

@@ -76,13 +76,13 @@ class ClassificationSettings(TaskSettings):
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
         None, stored="required"
     )
-    # A head fits another task with the same labels: AX uses the head of MNLI.
+    # A head fits any task with the same labels: the task AX uses the head of MNLI.
     labels: tuple[str, ...] | None = flags.field(None, stored="optional", of_head=True)
     label_separator: str | None = flags.field(",", stored="optional", of_head=True)
     class_weights: tuple[str, ...] = flags.field(())
     # Whether `labels` are the JSON texts of an estimator's numbers or booleans.
     labels_are_json: bool | None = config_field()
-    # Lowest and highest label of a regression, and thus of its predictions.
+    # Lowest and highest label of a regression; predictions are clipped to them.
     bounds: tuple[float, float] | None = config_field()
     # Number of texts per example.
     texts: Literal[1, 2] | None = config_field("required", of_head=True)

@@ -101,11 +101,12 @@ def make_spans(
     indices = np.flatnonzero(is_valid)
     total = start_scores[indices].astype(float) + end_scores[indices]
     indices = indices[np.argsort(-total, kind="stable")]
-    spans = (
-        Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
-        for i in indices
-        for begin, end, text in [window.answer(int(first[i]), int(last[i]))]
-    )
+
+    def make_span(i: Any) -> Span:
+        begin, end, text = window.answer(int(first[i]), int(last[i]))
+        return Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
+
+    spans = map(make_span, indices)
     return _drop_repeated_texts(spans, settings.n_best_size), null_logit
 
 
@@ -127,7 +128,7 @@ def merge(
     Spans with equal scores stay in the order of the windows.
 
     Args:
-        windows: the result of `make_spans` for each window.
+        windows: the result of `make_spans` for each window of the question.
         settings: settings with `version`, `head` and `n_best_size`.
 
     Returns:
@@ -208,9 +209,10 @@ class Answers:
         Args:
             threshold: the threshold; None answers all questions.
         """
-        limit, odds = math.inf if threshold is None else threshold, self.null_odds
+        if threshold is None:
+            return {**self.texts}
         return {
-            id: "" if odds.get(id, -math.inf) > limit else text
+            id: "" if self.null_odds.get(id, -math.inf) > threshold else text
             for id, text in self.texts.items()
         }
 
@@ -245,7 +247,7 @@ def collect_answers(
     Args:
         windows: the inputs of the model; the windows of a question are adjacent.
         predictions: the outputs for each window.
-        settings: settings with `version`, and those of `make_spans`.
+        settings: settings with `version`, and the settings of `make_spans`.
     """
     answers = Answers(texts={}, null_odds={}, n_best_size=settings.n_best_size)
     predictions = iter(predictions)

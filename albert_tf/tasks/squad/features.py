@@ -25,7 +25,7 @@ from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
 
 # As released: each token of the context in a window adds this to the scores of the
-# window's tokens, see `_owners`.
+# window's tokens, see `_best_windows`.
 PER_TOKEN = 0.01
 # Values in `answers` of `encode` for questions without the tokens of an answer.
 _NO_ANSWER, _SKIPPED = -1, -2
@@ -43,8 +43,8 @@ class Window:
         spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
             context, without white space at the ends. A token that is only a word mark
             has an empty span.
-        max_context: bool [C], whether the token has more context in this window than in
-            any other one; an answer begins only at such a token.
+        max_context: bool [C], whether each token has more context in this window than
+            in any other window; an answer begins only at such a token.
         start_position: position of the answer's first token; 0, the position of [CLS],
             if there is no answer or the window does not contain all of it.
         end_position: position of the answer's last token, or 0.
@@ -128,12 +128,12 @@ def encode(
     answers = np.full((len(questions), 2), _NO_ANSWER, np.int32)
     notes: list[str] = []
     if training:
-        located = locate(dataset, tokenizer, skip_bad_rows)
-        notes = located.notes
+        locations = locate(dataset, tokenizer, skip_bad_rows)
+        notes = locations.notes
         paragraphs = _paragraph_indices(dataset)
-        for number, answer in located.answers.items():
+        for number, answer in locations.answers.items():
             answers[number] = _find_tokens(spans[paragraphs[number]], answer)
-        answers[list(located.skipped)] = _SKIPPED
+        answers[list(locations.reasons)] = _SKIPPED
     context_ids, context_bounds = _concatenate(contexts)
     question_ids, question_bounds = _concatenate(tokenizer.encode_batch(questions))
     return {
@@ -203,11 +203,10 @@ class Windows(Sequence[Window]):
         self.questions = list(dataset.questions)
         self.notes = tokens["notes"].tolist()
         self._tokens = tokens
-        self._cls, self._sep = np.array(
-            [[tokenizer.cls_id], [tokenizer.sep_id]], np.int32
-        )
+        self._cls = np.array([tokenizer.cls_id], np.int32)
+        self._sep = np.array([tokenizer.sep_id], np.int32)
         self._paragraphs = _paragraph_indices(dataset)
-        # The next three are arrays with a number for each question.
+        # `_query_lengths`, `_sizes` and `_steps` have a number for each question.
         self._query_lengths = np.minimum(
             np.diff(tokens["question_bounds"]), settings.max_query_length
         )
@@ -256,17 +255,16 @@ class Windows(Sequence[Window]):
             positions = (context_start + answer - first).tolist()
         context = tokens["context_ids"][part]
         ids = np.concatenate([self._cls, query, self._sep, context, self._sep])
-        # Whether this window is the best one for each token.
-        is_best = _owners(end - begin, size, step)[first : first + count] == index
-        asked, text = self.questions[row], self.dataset.paragraphs[paragraph].context
-        spans = tokens["context_spans"][part]
-        return Window(asked, text, ids, context_start, spans, is_best, *positions)
+        best = _best_windows(end - begin, size, step)[first : first + count]
+        question, text = self.questions[row], self.dataset.paragraphs[paragraph].context
+        fields = ids, context_start, tokens["context_spans"][part], best == index
+        return Window(question, text, *fields, *positions)
 
     @property
     def split_answers(self) -> int:
         """The number of answers that no window contains completely."""
         first, last = self._tokens["answers"].T
-        # The last window that contains the first token reaches furthest.
+        # Of the windows with the first token, the last one ends latest.
         index = np.minimum(first // self._steps, np.diff(self.bounds) - 1)
         return int(((first >= 0) & (last >= index * self._steps + self._sizes)).sum())
 
@@ -301,7 +299,7 @@ def windows(
 
 
 @functools.lru_cache(4096)
-def _owners(count: int, size: int, step: int) -> np.ndarray:
+def _best_windows(count: int, size: int, step: int) -> np.ndarray:
     """Returns the window in which each token has the most context.
 
     **As released:** the score of a token's context is the smaller number of context
@@ -316,13 +314,13 @@ def _owners(count: int, size: int, step: int) -> np.ndarray:
     Returns:
         The index of the window, int64 [count].
     """
-    # A score is at least 0.
-    owners, best_scores = np.zeros(count, np.int64), np.full(count, -1.0)
+    # All scores are at least 0.
+    best, best_scores = np.zeros(count, np.int64), np.full(count, -1.0)
     # `first` is the first token of each window.
     for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
         length = min(size, count - first)
         before, part = np.arange(length), slice(first, first + length)
         scores = np.minimum(before, before[::-1]) + PER_TOKEN * length
-        owners[part][scores > best_scores[part]] = index
+        best[part][scores > best_scores[part]] = index
         best_scores[part] = np.maximum(scores, best_scores[part])
-    return owners
+    return best

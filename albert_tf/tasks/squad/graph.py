@@ -68,20 +68,24 @@ def question_answering(
     serving.check_class(
         model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler
     )
+    is_linear = isinstance(model, models.AlbertSpanLabeler)
     options: Any = settings or SquadSettings()
     if options.version is None:
-        is_linear = isinstance(model, models.AlbertSpanLabeler)
         options = dataclasses.replace(options, version="1.1" if is_linear else "2.0")
     options = options.with_defaults(None, model.config.max_position_embeddings)
     check_threshold(options.version, threshold)
     inputs = serving.TextInputs(
         model, tokenizer, options.max_seq_length, truncate=False, with_offsets=True
     )
-    is_linear = isinstance(model, models.AlbertSpanLabeler)
-    score = _score_pairs if is_linear else _score_beams
     # The conditional head needs at least as many positions as candidates.
     min_length = 1 if is_linear else max(model.head.start_n_top, model.head.end_n_top)
     has_odds, size = options.version == "2.0", options.n_best_size
+
+    def score(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        outputs = model(batch)
+        if is_linear:
+            return _score_pairs(outputs, batch["input_mask"], size)
+        return _score_beams(outputs, model.head.end_n_top)
 
     def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         # Invalid bytes become characters, so that offsets count characters.
@@ -91,14 +95,12 @@ def question_answering(
         query_lengths = tf.minimum(query.row_lengths(), options.max_query_length)
         windows = _Windows(ids, query_lengths, options)
         batch = windows.inputs(query, ids, tokenizer, min_length)
-        scores = serving.map_in_chunks(
-            lambda x: score(model, x, size), batch, _SCORE_SPECS
-        )
+        scores = serving.map_in_chunks(score, batch, _SCORE_SPECS)
         spans = windows.select_spans(scores, options.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
         outputs = _outputs(_n_best(spans, tf.size(question), size), size, has_odds)
         if has_odds:
-            # The lowest "no answer" logit of each question's windows.
+            # The lowest "no answer" logit of all windows of each question.
             odds = tf.math.unsorted_segment_min(
                 scores["null"], windows.row, tf.size(question)
             )
@@ -137,7 +139,7 @@ class _Windows:
         # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
-        # The floor division of a negative number rounds the number of windows up.
+        # Floor division of a negative number rounds the number of windows up.
         count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
@@ -163,7 +165,7 @@ class _Windows:
         score = tf.cast(side, tf.float64) + PER_TOKEN * tf.cast(length, tf.float64)
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
-        # Of several windows with the best score, the first one counts.
+        # If several windows have the best score, the first one counts.
         windows = tf.where(score == tf.gather(best, token), window, _NO_WINDOW)
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
@@ -224,16 +226,20 @@ class _Windows:
         return {name: tf.boolean_mask(x, has_max) for name, x in spans.items()}
 
 
-def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
+def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines each of the best starts with each of the best ends.
 
     See `answers.make_spans`. `null` is the score of "no answer": the sum of both logits
     of [CLS].
+
+    Args:
+        outputs: the outputs of the linear head.
+        mask: the input mask, int32 [W, T].
+        n_best_size: number of starts and of ends.
     """
-    outputs = model(inputs)
-    count = tf.minimum(tf.shape(inputs["input_ids"])[1], n_best_size)
+    count = tf.minimum(tf.shape(mask)[1], n_best_size)
     tops = [
-        tf.math.top_k(tf.where(inputs["input_mask"] > 0, outputs[name], -np.inf), count)
+        tf.math.top_k(tf.where(mask > 0, outputs[name], -np.inf), count)
         for name in ("start_logits", "end_logits")
     ]
     # The best logits of starts and of ends, and their positions.
@@ -248,13 +254,13 @@ def _score_pairs(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
     }
 
 
-def _score_beams(model, inputs, n_best_size: int) -> dict[str, tf.Tensor]:
+def _score_beams(outputs, end_n_top: int) -> dict[str, tf.Tensor]:
     """Returns the spans of the conditional head; see `answers.make_spans`.
 
-    The head has selected all candidates, so `n_best_size` is not used.
+    Args:
+        outputs: the outputs of the head.
+        end_n_top: number of ends for each start.
     """
-    outputs = model(inputs)
-    end_n_top = model.head.end_n_top
     start = tf.repeat(outputs["start_top_log_probs"], end_n_top, axis=1)
     end = outputs["end_top_log_probs"]
     return {

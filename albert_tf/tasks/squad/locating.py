@@ -17,7 +17,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad.reading import Answer, Dataset
 from albert_tf.text.tokenization import CharacterMap, Tokenizer
 
-# Other units of `answer_start`: encoding and bytes per unit.
+# Units of `answer_start` other than characters: encoding and bytes per unit.
 _UNITS = {"UTF-16 units": ("utf-16-le", 2), "bytes of UTF-8": ("utf-8", 1)}
 
 
@@ -25,13 +25,14 @@ class Locations(NamedTuple):
     """The answers of a dataset, by the indices of their questions.
 
     Attributes:
-        answers: answers as they are in the contexts; impossible questions have none.
-        skipped: the reason for each skipped question.
+        answers: answers with the texts and starts that they have in the contexts;
+            impossible questions have none.
+        reasons: for each skipped question, the reason.
         notes: lines to log.
     """
 
     answers: dict[int, Answer]
-    skipped: dict[int, str]
+    reasons: dict[int, str]
     notes: list[str]
 
 
@@ -60,26 +61,25 @@ def locate(
         if question.answers and not question.is_impossible
     }
     # The reason for each question that cannot be trained on.
-    skipped: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for i, question in enumerate(questions):
         if not question.is_impossible and i not in searches:
-            skipped[i] = "no answer"
+            reasons[i] = "no answer"
         elif i in searches and searches[i].nearest is None:
             del searches[i]
-            skipped[i] = (
-                f"{errors.quote(question.answers[0].text)} is not in its context"
-            )
+            text = errors.quote(question.answers[0].text)
+            reasons[i] = f"{text} is not in its context"
 
     def format_ids(texts: Mapping[int, str]) -> str:
         return ", ".join(f"{questions[i].id!r} ({text})" for i, text in texts.items())
 
-    share = f"{dataset.path}: {len(skipped):,} of {len(questions):,} questions"
-    if skipped and not (skip_bad_rows and len(skipped) < len(questions)):
+    share = f"{dataset.path}: {len(reasons):,} of {len(questions):,} questions"
+    if reasons and not (skip_bad_rows and len(reasons) < len(questions)):
         raise InputError(
-            f"{share} have no answer to train on: {format_ids(skipped)}; correct their "
+            f"{share} have no answer to train on: {format_ids(reasons)}; correct their "
             f"texts, or use --skip_bad_rows to leave such questions out"
         )
-    notes = [f"Warning: {share} are left out: {format_ids(skipped)}"] if skipped else []
+    notes = [f"Warning: {share} are left out: {format_ids(reasons)}"] if reasons else []
     for unit in ("characters", *_UNITS):
         matches = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
         if all(matches.values()):
@@ -100,11 +100,11 @@ def locate(
             f"not at answer_start and were moved to the nearest location, by these "
             f"numbers of characters: {format_ids(moves)}"
         )
-    return Locations(answers, skipped, notes)
+    return Locations(answers, reasons, notes)
 
 
 class _Search:
-    """The search for an answer in a context.
+    """The search for an answer in its context.
 
     Attributes:
         begin: `answer_start`, moved past the white space that begins the answer.

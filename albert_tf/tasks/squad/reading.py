@@ -32,7 +32,7 @@ from albert_tf.data.files import read_text
 from albert_tf.data.json_values import get
 from albert_tf.errors import InputError
 
-# Keys of a question in the second form, which an article of the first form lacks.
+# Keys of a question in the second form. An article of the first form lacks them.
 _RECORD_KEYS = ("context", "question")
 
 
@@ -110,7 +110,7 @@ def read(
             another type, or an id occurs twice. The message names the file, and the
             id or the location of the question.
     """
-    header: dict[str, Any] = {}  # gets the object that contains the list of items
+    header: dict[str, Any] = {}  # receives the object that contains the list of items
     items = list(json_values.objects(read_text(path, encoding), path, header))
     pairs = [pair for location, item in items for pair in _read(item, location, path)]
     questions = [question for _, question in pairs]

@@ -137,27 +137,24 @@ def evaluate(
         means = _means(raw_scores, "", ids)
         return {"exact_match": means["exact"], "f1": means["f1"]}
     answerable = {question.id for question in questions if question.answers}
-    scores = raw_scores
+    scores = {name: {**values} for name, values in raw_scores.items()}
     if null_odds is not None:
         for id in raw_scores["f1"]:
             if id not in null_odds:
                 raise InputError(f"{dataset.path}: question {id!r} has no null odds")
-        if threshold is not None:
-            scores = {
-                name: {
-                    id: float(id not in answerable) if null_odds[id] > threshold else x
-                    for id, x in values.items()
-                }
-                for name, values in raw_scores.items()
-            }
+            if threshold is not None and null_odds[id] > threshold:
+                # The question counts as not answered.
+                for values in scores.values():
+                    values[id] = float(id not in answerable)
     metrics = _means(scores, "", ids)
     for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
         if subset := [id for id in ids if (id in answerable) is has_answer]:
             metrics |= _means(scores, prefix, subset)
     if null_odds is not None:
         for name, values in raw_scores.items():
-            arguments = values, predictions, null_odds, answerable
-            best, best_at = best_threshold(*arguments, len(ids))
+            best, best_at = best_threshold(
+                values, predictions, null_odds, answerable, len(ids)
+            )
             metrics |= {f"best_{name}": best, f"best_{name}_thresh": best_at}
     return metrics
 
@@ -236,7 +233,7 @@ def center_threshold(
     count = 0  # number of questions to answer
     if metrics["best_f1"] > f1_without_answers:
         count = bisect.bisect_right(odds, metrics["best_f1_thresh"])
-    # 2, because the mean is then 1 below or above all null odds.
+    # With 2, the mean is 1 below or above all null odds.
     below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][count : count + 2]
     return (below + above) / 2.0
 

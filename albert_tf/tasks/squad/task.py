@@ -1,6 +1,5 @@
 """Question answering: SQuAD 1.1, SQuAD 2.0, `run_squad.py`."""
 
-import collections
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +21,8 @@ from albert_tf.tasks.squad.features import Windows
 from albert_tf.tasks.squad.reading import Dataset, Paragraph
 from albert_tf.weights import metadata
 
-# Keys of `task.json`: the threshold of null odds, and `hash_ids` of the questions on
-# which the threshold is fitted.
+# Keys of `task.json`: the threshold for null odds, and the `hash_ids` of the questions
+# on which the threshold is fitted.
 THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on"
 
 # Outputs of the conditional head from which answers are made.
@@ -48,21 +47,18 @@ class QuestionAnswering(base.FineTuningTask):
     """
 
     task_types = ("question_answering",)
-    settings_class = SquadSettings
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         # The best threshold of the last evaluation.
         self._best_threshold: float | None = None
-        # A threshold from a flag is never replaced by a better one.
+        # No better threshold replaces a threshold from a flag.
         self._threshold_from_flag = settings.null_score_diff_threshold is not None
         if settings.version == "1.1":
-            self.key_metric = "f1"
-            self.progress_metrics = ("exact_match", "f1")
+            self.main_metrics = ("f1", "exact_match")
         else:
-            # The F1 with the best threshold: a threshold is chosen after training.
-            self.key_metric = "best_f1"
-            self.progress_metrics = ("exact", "f1", "best_f1")
+            # A threshold is chosen after training, so F1 is the F1 with the best one.
+            self.main_metrics = ("best_f1", "f1", "exact")
         self._is_linear = settings.head == "linear"
         if settings.min_length > settings.max_seq_length:
             raise InputError(
@@ -106,9 +102,10 @@ class QuestionAnswering(base.FineTuningTask):
             predict_splits = [Split("predict", predict)]
             is_used = config.do_eval or config.do_predict
             # A file without answers cannot select the best checkpoint.
-            if is_used and config.do_train and question is None:
+            if config.do_train and is_used and question is None:
                 splits["dev"] = predict_splits
-            if config.do_predict or (is_used and not config.do_train):
+            # After training, the best evaluation has already scored the file.
+            if config.do_predict or (config.do_eval and not config.do_train):
                 splits["test"] = predict_splits
         return _resolve_settings(settings, saved_settings, config, version), splits
 
@@ -184,12 +181,12 @@ class QuestionAnswering(base.FineTuningTask):
         pairs = zip(weights.items(), means, strict=True)
         return {name: mean * count for (name, count), mean in pairs}
 
-    def combine_losses(self, losses: Mapping[str, Any]) -> Any:
-        """Returns half of the sum of all losses, **as released**.
+    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+        """Returns half of the share in the sum of all losses, **as released**.
 
-        With a linear head, it is the mean of the start loss and the end loss.
+        With a linear head, the loss is the mean of the start loss and the end loss.
         """
-        return 0.5 * super().combine_losses(losses)
+        return 0.5 * super().compute_loss(sums, weights)
 
     def prediction_outputs(self, outputs, batch):
         """Returns the logits of all positions, or the beams and the null odds."""
@@ -198,11 +195,7 @@ class QuestionAnswering(base.FineTuningTask):
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
         """Returns the answers to the questions, with n-best lists."""
-        windows = split.features
-        collected = answers.collect_answers(windows, predictions, self.settings)
-        # Reading the remaining predictions ends the progress line of the log.
-        collections.deque(predictions, maxlen=0)
-        return collected
+        return answers.collect_answers(split.features, predictions, self.settings)
 
     def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the SQuAD version does.
@@ -234,39 +227,39 @@ class QuestionAnswering(base.FineTuningTask):
     def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold."""
         settings = self.settings
-        # The new threshold, and `hash_ids` of the questions on which it is fitted.
-        new: Any = (settings.threshold, "") if self._threshold_from_flag else None
+        is_new = self._threshold_from_flag
+        threshold, fitted_on = settings.threshold, ""
         for split in splits.get("test", ()):
-            answered = run.answer(split)
+            answers = run.answer(split)
             path = split.examples.path
             if run.settings.do_predict and run.writes:
-                base.write_files(run, self.write(split, answered))
-            if metrics := self.compute_metrics(split, answered):
+                base.write_files(run, self.write(split, answers))
+            if metrics := self.compute_metrics(split, answers):
                 run.log(f"{path}: {base.format_metrics(metrics)}")
                 run.add_results(metrics)
             else:
                 question = split.examples.first_question_without_answer
                 run.log(f"{path}: not scored; question {question!r} has no answer")
             if settings.fit_threshold:
-                threshold = self._search_threshold(split.examples, answered)
-                new = (threshold, hash_ids(split.examples))
-        if new and run.writes:
-            self._store(run.folder, *new)
-        elif not new:
+                is_new = True
+                threshold = self._search_threshold(split.examples, answers)
+                fitted_on = hash_ids(split.examples)
+        if not is_new:
             saved = {**self.description, **metadata.read_task(run.folder)}
-            new = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
-        threshold, fitted_on = new
+            threshold, fitted_on = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
+        elif run.writes:
+            self._store(run.folder, threshold, fitted_on)
         self.settings = dataclasses.replace(
             settings, threshold=threshold, threshold_fitted_on=fitted_on
         )
         if threshold is not None:
             run.log(f"The threshold for other questions is {threshold:.4f}")
 
-    def _search_threshold(self, dataset: Dataset, answered: Answers) -> float:
-        dataset = select_answered(dataset, answered)
-        return scores.search_threshold(dataset, answered.texts, answered.null_odds)
+    def _search_threshold(self, dataset: Dataset, answers: Answers) -> float:
+        dataset = select_answered(dataset, answers)
+        return scores.search_threshold(dataset, answers.texts, answers.null_odds)
 
-    def _choose_threshold(self, dataset: Dataset, answered: Answers) -> float | None:
+    def _choose_threshold(self, dataset: Dataset, answers: Answers) -> float | None:
         """Returns the threshold with which a dataset is scored.
 
         It is not fitted on the questions of the dataset, except with --fit_threshold.
@@ -276,7 +269,7 @@ class QuestionAnswering(base.FineTuningTask):
         if settings.threshold is None:
             return None
         if settings.fit_threshold:
-            return self._search_threshold(dataset, answered)
+            return self._search_threshold(dataset, answers)
         if settings.threshold_fitted_on == hash_ids(dataset):
             return _DEFAULT_NULL_THRESHOLD
         return settings.threshold
@@ -311,7 +304,8 @@ def _resolve_settings(
         config: the run's settings.
         version: the SQuAD version of the files; None if no file was read.
     """
-    version = version or (saved and saved.version) or "1.1"
+    saved = saved or SquadSettings()
+    version = version or saved.version or "1.1"
     threshold, fitted_on = settings.null_score_diff_threshold, ""
     if version == "1.1":
         for name in ("null_score_diff_threshold", "fit_threshold"):
@@ -323,10 +317,10 @@ def _resolve_settings(
                 )
     elif threshold is None:
         threshold = _DEFAULT_NULL_THRESHOLD
-        if not config.do_train and saved and saved.threshold is not None:
+        if not config.do_train and saved.threshold is not None:
             threshold, fitted_on = saved.threshold, saved.threshold_fitted_on or ""
-    head = settings.head or (saved and saved.head)
-    head = head or ("linear" if version == "1.1" else "conditional")
+    default_head = "linear" if version == "1.1" else "conditional"
+    head = settings.head or saved.head or default_head
     fields = {"version": version, "head": head, "threshold": threshold}
     return dataclasses.replace(settings, **fields, threshold_fitted_on=fitted_on)
 
@@ -336,17 +330,17 @@ def hash_ids(dataset: Dataset) -> str:
     return cache.digest(sorted(question.id for question in dataset.questions))
 
 
-def select_answered(dataset: Dataset, answered: Answers) -> Dataset:
+def select_answered(dataset: Dataset, answers: Answers) -> Dataset:
     """Returns a dataset of only the questions that the model answered.
 
     Raises:
         InputError: no question was answered.
     """
-    if not answered.texts:
+    if not answers.texts:
         raise InputError(
             f"{dataset.path}: no question was read in full; use a higher "
             f"--max_eval_steps"
         )
-    questions = tuple(q for q in dataset.questions if q.id in answered.texts)
+    questions = tuple(q for q in dataset.questions if q.id in answers.texts)
     # Scores do not depend on the contexts, so one paragraph is enough.
     return dataclasses.replace(dataset, paragraphs=(Paragraph("", questions),))

@@ -16,6 +16,12 @@ from albert_tf.tasks.tagging.reading import INSIDE, has_entities
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
+# The results of `_choose_labels`.
+_LABEL_SPECS = {
+    "label": tf.TensorSpec([None, None], tf.int32),
+    "probability": tf.TensorSpec([None, None], tf.float32),
+}
+
 
 def windows(
     tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, size: int, tokenizer: Tokenizer
@@ -48,7 +54,7 @@ def windows(
     count = 1 + (tf.maximum(length - size, 0) + stride - 1) // stride
     # The index of each sentence's first window.
     first = tf.cumsum(count, exclusive=True)
-    # The window whose middle is nearest to the word; the first of two nearest windows.
+    # The window whose middle is nearest to the word; the first one if there are two.
     position = tokens.row_starts() - tf.gather(start, sentence)
     number = (position - (size - 1 + stride) // 2 + stride - 1) // stride
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
@@ -152,7 +158,7 @@ def _group_words(kind: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
 
 
 def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
-    """Pads the spans of `count` texts to the largest number of spans of a text."""
+    """Pads the spans of `count` texts to the largest number of spans in a text."""
     default = {"begins": -1, "ends": -1}
     return {
         name: tf.RaggedTensor.from_value_rowids(
@@ -160,12 +166,6 @@ def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
         ).to_tensor(default.get(name))
         for name, values in spans.items()
     }
-
-
-_LABEL_SPECS = {
-    "label": tf.TensorSpec([None, None], tf.int32),
-    "probability": tf.TensorSpec([None, None], tf.float32),
-}
 
 
 def _choose_labels(logits: tf.Tensor) -> dict[str, tf.Tensor]:

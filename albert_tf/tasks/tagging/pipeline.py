@@ -39,7 +39,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
 
     def score(self, example, outputs):
         scores = [outputs[window][position] for window, position in example.context]
-        return np.array(scores if outputs else (), np.float32)
+        return np.array(scores, np.float32)
 
     def decide(self, row, scores):
         spans: list[dict] = []
@@ -80,7 +80,7 @@ def windows(
     step = max(1, size // 2)
     count = 1 + (max(len(ids) - size, 0) + step - 1) // step
     starts = np.cumsum([0, *map(len, tokens)])[:-1]
-    # The window with the most context around the word; the first if several have it.
+    # The window with the most context around the word; the first one if there are two.
     numbers = (starts - (size - 1 + step) // 2 + step - 1) // step
     numbers = np.clip(numbers, 0, count - 1)
     positions = starts - numbers * step + 1

@@ -25,13 +25,13 @@ from albert_tf.errors import InputError
 from albert_tf.text.words import split_words
 
 OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
-# Lines between sentences: blank ones, and those that begin a document of CoNLL-2003.
+# Lines between sentences: blank lines, and the first line of a document of CoNLL-2003.
 _BOUNDARY = re.compile(r"\s*$| *-DOCSTART-([ \t]|$)")
 # Ids of CoNLL-U for multiword tokens (1-2) and for empty nodes (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U_COLUMNS = 10
-# A label with a mark of the word's place in an entity, before or after the type. The
-# marks in `_FIRST_MARKS` are those of the first word, which may be the only word.
+# A label that marks the position of a word in an entity, before or after the type. The
+# first word of an entity has one of the marks in `_FIRST_MARKS`.
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_MARKS = "BSUW"
 # Possible keys of the list of spans in a row.
@@ -44,11 +44,11 @@ _SPAN = (
 )
 
 
-class _Columns(NamedTuple):
-    """The lines of a sentence in a file with columns: their numbers and their cells."""
+class _Row(NamedTuple):
+    """A line of a file with columns: its number and its cells."""
 
-    numbers: tuple[int, ...]
-    cells: list[tuple[str, ...]]
+    number: int
+    cells: list[str]
 
 
 class Sentence(NamedTuple):
@@ -86,7 +86,7 @@ def read_file(
             not converted.
         token_column: number of the column from 1, by default the first column; in JSON
             the key, by default "tokens".
-        encoding: used if a file has no byte order mark.
+        encoding: the encoding of a file without a byte order mark.
         log: logs a line if labels are converted, or if spans of JSON cut words.
 
     Raises:
@@ -107,7 +107,7 @@ def read_file(
     if iob_labels := _convert_notation(labels):
         log(
             f"{path}: labels {', '.join(map(repr, sorted(iob_labels)))} mark entities "
-            f"and become those of IOB2; with --tag_scheme=words each stands for itself"
+            f"and are converted to IOB2; --tag_scheme=words does not convert them"
         )
         # Labels of only TYPE and O became I-TYPE and O: entities still lack B-.
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
@@ -136,92 +136,98 @@ def _read_columns(
     sentences = [list(group) for is_sentence, group in groups if is_sentence]
     if not sentences:
         return []
-    # A row with the usual columns: the first one, but no comment if there are others.
-    all_rows = itertools.chain.from_iterable(sentences)
-    first, usual = next((row for row in all_rows if row[1][0] != "#"), sentences[0][0])
+    # The first line without # has the usual columns; if there is none, the first line.
+    all_lines = itertools.chain.from_iterable(sentences)
+    is_usual = (line for line in all_lines if line[1][0] != "#")
+    first, usual = next(is_usual, sentences[0][0])
     width, has_tabs = len(_split_cells(usual)), "\t" in usual
     if width == 1 and files.suffix(path) == ".csv" and "," in usual:
         raise InputError(
             f"{path}:{first}: {errors.quote(usual)}: commas between columns; use "
             f"spaces or tabs, or JSON"
         )
-    # "or 0" is only for the type checker: each line has a first column.
-    token_index = _find_column(path, "token_column", token_column or "1", width) or 0
+    token = _find_column(path, "token_column", token_column or "1", width)
 
-    def is_comment(row: tuple[int, str]) -> bool:
-        line = row[1]
+    def is_comment(numbered_line: tuple[int, str]) -> bool:
+        _, line = numbered_line
         looks_usual = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
-        return line[0] == "#" and not (looks_usual and token_index == 0)
+        return line[0] == "#" and not (looks_usual and token == 0)
 
-    tables = []
-    for sentence in sentences:
-        # Comments precede a sentence.
-        if rows := list(itertools.dropwhile(is_comment, sentence)):
-            tables.append(_to_columns(path, rows, width, token_index))
+    # Comments precede a sentence.
+    sentences = [list(itertools.dropwhile(is_comment, lines)) for lines in sentences]
+    tables = [_split_rows(path, each, width, token) for each in sentences if each]
+    label_index = None
     if width > 1:
         needs_label = width == _CONLL_U_COLUMNS and label_column is None
         tables = _check_first_column(path, tables, token_column, needs_label)
-    label_index = _find_column(path, "label_column", label_column, width, token_index)
+        label_index = _find_column(path, "label_column", label_column, width, token)
     return [
         Sentence(
-            table.cells[token_index],
-            None if label_index is None else table.cells[label_index],
-            table.numbers,
+            tuple(row.cells[token] for row in table),
+            None if label_index is None else tuple(r.cells[label_index] for r in table),
+            tuple(row.number for row in table),
         )
         for table in tables
-        if table.numbers
+        if table
     ]
 
 
-def _to_columns(path: Any, rows: list[tuple[int, str]], width: int, token: int):
-    """Returns the columns of a sentence; `token` is the index of the token's column."""
-    cells = [_split_cells(line) for _, line in rows]
-    for (number, line), row in zip(rows, cells, strict=True):
-        if len(row) != width or not row[token]:
+def _split_rows(
+    path: Any, lines: Iterable[tuple[int, str]], width: int, token: int
+) -> list[_Row]:
+    """Splits the numbered lines of a sentence into cells.
+
+    Args:
+        path: the file, for messages.
+        lines: the number and the text of each line.
+        width: number of columns.
+        token: index of the column of tokens.
+    """
+    rows = []
+    for number, line in lines:
+        cells = _split_cells(line)
+        if len(cells) != width or not cells[token]:
             raise InputError(
                 f"{path}:{number}: {errors.quote(line)}: expected {width} columns, as "
                 f"before, of which number {token + 1} is the token"
             )
-    columns = list(zip(*cells, strict=True))
-    return _Columns(tuple(number for number, _ in rows), columns)
+        rows.append(_Row(number, cells))
+    return rows
 
 
 def _check_first_column(
     path: Any,
-    tables: list[_Columns],
+    tables: list[list[_Row]],
     token_column: str | None,
     needs_label: bool,
-) -> list[_Columns]:
+) -> list[list[_Row]]:
     """Checks that the first column has words, unless --token_column is given.
 
     If the column numbers the tokens, rows of CoNLL-U that are not tokens are removed.
 
     Args:
         path: the file, for messages.
-        tables: the columns of the sentences.
+        tables: the rows of the sentences.
         token_column: the value of the flag.
         needs_label: whether the file is CoNLL-U and needs --label_column.
     """
-    ids = [table.cells[0] for table in tables]
+    ids = [[row.cells[0] for row in table] for table in tables]
     if token_column != "1" and _are_numbered(ids):
         if token_column is None or needs_label:
             raise InputError(
                 f"{path}: column 1 numbers the tokens; use --token_column=2, for "
                 f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
             )
-        return [_drop_rows_without_token(table) for table in tables]
+        return [
+            [row for row in table if not _NO_TOKEN.fullmatch(row.cells[0])]
+            for table in tables
+        ]
     if token_column is None and has_entities(itertools.chain.from_iterable(ids)):
         raise InputError(
             f"{path}: column 1 has the labels of entities; use --token_column=2 "
             f"--label_column=1; or --token_column=1, if they are the words"
         )
     return tables
-
-
-def _drop_rows_without_token(table: _Columns) -> _Columns:
-    is_token = [not _NO_TOKEN.fullmatch(id) for id in table.cells[0]]
-    cells = [tuple(itertools.compress(column, is_token)) for column in table.cells]
-    return _Columns(tuple(itertools.compress(table.numbers, is_token)), cells)
 
 
 def _split_cells(line: str) -> list[str]:
@@ -249,28 +255,26 @@ def _are_numbered(columns: Iterable[Sequence[str]]) -> bool:
 
 def _find_column(
     path: Any, flag: str, column: str | None, width: int, token: int | None = None
-) -> int | None:
+) -> int:
     """Returns the index of a column, from 0.
 
     Args:
         path: the file, for messages.
         flag: the flag that names the column.
         column: the value of the flag; None for the last column.
-        width: number of columns.
+        width: number of columns, at least two if `token` is given.
         token: index of the column of tokens, which is not a valid result; or None.
-
-    Returns:
-        The index; None if the tokens are the only column.
     """
-    indices = [index for index in range(width) if index != token]
-    if column is None or not indices:
-        return indices[-1] if indices else None
-    if not column.isdecimal() or int(column) - 1 not in indices:
+    if column is None:
+        return width - 2 if token == width - 1 else width - 1
+    index = int(column) - 1 if column.isdecimal() else -1
+    if index == token or not 0 <= index < width:
+        exception = "" if token is None else f", except the token's, {token + 1}"
         raise InputError(
-            f"--{flag}={column}: {path} has {width} columns; expected the number of "
-            f"one, from 1 on{'' if token is None else ', but not that of the token'}"
+            f"--{flag}={column}: {path} has {width} columns; expected the number of a "
+            f"column{exception}"
         )
-    return int(column) - 1
+    return index
 
 
 def _read_json(
@@ -281,7 +285,8 @@ def _read_json(
     log: Callable[[str], None],
 ) -> list[Sentence]:
     """Returns the sentences of JSON."""
-    sentences, cut_locations = [], []
+    sentences: list[Sentence] = []
+    cut_locations: list[str] = []  # of texts with spans that cut words
     words: Any
     labels: Any
     for location, row in json_values.objects(text, path):
@@ -308,7 +313,7 @@ def _read_json(
         log(
             f"Warning: {path}: {len(cut_locations):,} of {len(sentences):,} texts "
             f"have spans that begin or end within a word, first {cut_locations[0]}; "
-            f"expected places in characters"
+            f"expected positions in characters"
         )
     return sentences
 
@@ -328,7 +333,7 @@ def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
 
 
 def _are_words(value: Any) -> bool:
-    """Whether a value is a list of one or more texts that are not empty."""
+    """Whether a value is a list of one or more texts, none of them empty."""
     is_list = isinstance(value, list) and bool(value)
     return is_list and all(isinstance(text, str) and text for text in value)
 
@@ -343,7 +348,7 @@ def _parse_spans(
     Args:
         location: the row, for messages.
         text: the text.
-        value: the list of spans; None if unknown, and then the labels are None.
+        value: the list of spans. If it is None, the labels are unknown: None.
     """
     if not isinstance(value, list | None):
         raise InputError(f"{location}: {errors.quote(value)}; expected spans")
@@ -389,8 +394,8 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
         if fits and kind and isinstance(kind, str):
             return begin, end, kind
     raise InputError(
-        f"{location}: span {errors.quote(span)}; expected its first character, the one "
-        f"after its last, and its type"
+        f"{location}: span {errors.quote(span)}; expected its first character, the "
+        f"character after its last one, and its type"
     )
 
 
@@ -452,7 +457,7 @@ def _to_iob2(
                 f"{path}:{line}: label {label!r}: needs the type of an entity, as in "
                 f"'{label}PER'"
             )
-        if label.startswith(INSIDE) and last[2:] != label[2:]:
+        if label.startswith(INSIDE) and last[2:] != label[2:]:  # another type
             begin = BEGIN + label[2:]
             if tag_scheme == "iob2":
                 position = f"after {last!r}" if last else "at the beginning"
@@ -486,6 +491,6 @@ def check_labels(
         if label not in labels:
             raise InputError(
                 f"{path}:{line}: label {label!r}; expected one of "
-                f"{', '.join(map(repr, labels))} (those of --train_file, of --labels "
-                f"or of the model's folder)"
+                f"{', '.join(map(repr, labels))} (from --train_file, --labels or the "
+                f"model's folder)"
             )

@@ -58,27 +58,26 @@ class Tagging(base.FineTuningTask):
     """
 
     task_types = ("token_classification",)
-    settings_class = TaggingSettings
 
     def __init__(self, settings: TaggingSettings, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
         self._labels: tuple[str, ...] = settings.labels or ()
         self._has_entities = reading.has_entities(self._labels)
-        self.key_metric = "eval_f1" if self._has_entities else "eval_accuracy"
-        self.progress_metrics = (self.key_metric,)
+        self.main_metrics = ("eval_f1",) if self._has_entities else ("eval_accuracy",)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, config, log):
-        labels = settings.labels or (saved_settings and saved_settings.labels)
+        saved_labels = saved_settings.labels if saved_settings else None
+        labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
         for part in config.parts:
-            # The training data may have other labels than the saved ones.
+            # The training data may have labels that the saved model lacks.
             expected = settings.labels if part == "train" else labels
             splits[part] = [Split(part, _read(settings, part, expected, log))]
         if settings.labels is None and "train" in splits:
             labels = reading.all_labels(splits["train"][0].examples)
-            if saved_settings and set(labels) < set(saved_settings.labels):
-                labels = saved_settings.labels  # --train_file lacks some of them
+            if set(labels) < set(saved_labels or ()):
+                labels = saved_labels  # --train_file lacks some of these labels
         if not labels:
             raise InputError("--labels: required without --train_file or saved labels")
         for part, [split] in splits.items():
@@ -91,10 +90,10 @@ class Tagging(base.FineTuningTask):
 
     def encode(self, split: Split) -> Arrays:
         words = [word for sentence in split.examples for word in sentence.words]
-        encoded = self.tokenizer.encode_batch(words, cores.available())
-        counts = np.array([len(ids) for ids in encoded], np.int64)
-        flat = np.fromiter(itertools.chain.from_iterable(encoded), np.int32)
-        tokens = tf.RaggedTensor.from_row_lengths(flat, counts)
+        word_ids = self.tokenizer.encode_batch(words, cores.available())
+        counts = np.array([len(ids) for ids in word_ids], np.int64)
+        values = np.fromiter(itertools.chain.from_iterable(word_ids), np.int32)
+        tokens = tf.RaggedTensor.from_row_lengths(values, counts)
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         size = self.tokens_per_example - 2
@@ -105,7 +104,8 @@ class Tagging(base.FineTuningTask):
             "bounds": bounds,
             "first_lengths": np.diff(bounds),
             # The windows contain all tokens of a sentence.
-            **dict.fromkeys(("truncated", "truncated_pieces"), np.array(0)),
+            "truncated": np.array(0),
+            "truncated_pieces": np.array(0),
             "positions": position.numpy(),
             "word_bounds": np.searchsorted(window.numpy(), range(ids.nrows() + 1)),
             "unknown_words": np.sum(counts == 0),
@@ -163,6 +163,7 @@ class Tagging(base.FineTuningTask):
         --max_eval_steps can end an evaluation within a sentence.
         """
         features = split.features
+        # `np.concatenate` requires an array, even if there are no predictions.
         probabilities = [np.empty((0, len(self._labels)), np.float32)]
         probabilities += (
             row["outputs"][features.positions[features.words(window)]]
@@ -199,7 +200,7 @@ class Tagging(base.FineTuningTask):
         pair = self._compare(split, answers)
         if pair is None:
             return {}
-        self.predicted[split.name] = pair
+        self.targets_and_predictions[split.name] = pair
         scores = {"eval_accuracy": metrics.accuracy(*pair)}
         if self._has_entities:
             labels, tags = (self._by_sentence(split, each) for each in pair)
@@ -261,7 +262,7 @@ def _read(
 
 
 def _format_columns(sentences: Sequence[Sentence], tags: list[list[str]]) -> str:
-    """Returns lines with a word, its label if known, and its prediction."""
+    """Returns a line for each word: the word, its label if known, its prediction."""
     lines = []
     for sentence, predicted in zip(sentences, tags, strict=True):
         columns = (sentence.words, sentence.labels, predicted)
