@@ -1,7 +1,6 @@
 """The base classes of tasks; training and evaluation use only their methods."""
 
 import abc
-import collections
 import dataclasses
 import functools
 import itertools
@@ -173,8 +172,7 @@ class Task(abc.ABC):
         Args:
             predictions: the `prediction_outputs` of each example of `evaluation`, in
                 order.
-            metrics: the result of `finalize_metrics`. It is complete only after the
-                last item of `predictions` has been read.
+            metrics: the result of `finalize_metrics`.
         """
         return {}
 
@@ -414,7 +412,6 @@ class FineTuningTask(Task):
     ) -> dict[str, float]:
         """Returns the metrics of all evaluated splits, and the loss."""
         scores = self.measure_splits(self._split_answers(predictions))
-        collections.deque(predictions, maxlen=0)  # completes `metrics`
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
