@@ -412,19 +412,18 @@ def test_recompute_stores_only_the_input_of_each_block(tiny):
 # --- the last layer of models that read the pooler ---
 
 
-@pytest.mark.parametrize("recompute", ["none", "block"])
 @pytest.mark.parametrize(
     "changes",
     [
-        {"num_hidden_layers": 2},
-        {"parameter_sharing": "none", "num_hidden_layers": 2},
+        {"num_hidden_layers": 2, "recompute": "block"},
+        {"num_hidden_layers": 2, "parameter_sharing": "none"},
         {"num_hidden_layers": 1},
-        {"inner_group_num": 2, "num_hidden_layers": 1},
+        {"num_hidden_layers": 1, "inner_group_num": 2, "recompute": "block"},
     ],
     ids=["shared", "unshared", "one layer", "inner blocks"],
 )
-def test_selected_positions(changes, recompute, tiny, tokens, differentiate, arrays):
-    encoder = models.AlbertEncoder(tiny(recompute=recompute, **changes))
+def test_selected_positions(changes, tiny, tokens, differentiate, arrays):
+    encoder = models.AlbertEncoder(tiny(**changes))
     batch, positions = tokens(), ops.convert_to_tensor([[3, 0, 6], [1, 1, 0]])
     random = np.random.default_rng(3)
     factors = [
