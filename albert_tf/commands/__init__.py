@@ -45,7 +45,7 @@ SCRIPTS = {
 COMMANDS = (*SCRIPTS, "demo-page")
 
 
-def command(name: str) -> Any:
+def find_command(name: str) -> Any:
     """Returns the module or class that describes a command."""
     if name in ("classify", "tag", "squad", "race"):
         return importlib.import_module(f"{__name__}.fine_tune").COMMANDS[name]
@@ -69,7 +69,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
         # Let Ctrl-C end the process without a traceback, even during imports. During
         # training, the module `stopping` handles it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    module = command(name)
+    module = find_command(name)
     flags.run(
         module.main,
         module.SETTINGS,

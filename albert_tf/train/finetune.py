@@ -20,7 +20,7 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import devices, loop, report
 from albert_tf.train.checkpoints import count_steps
-from albert_tf.train.devices import is_chief, pad_multiple
+from albert_tf.train.devices import choose_pad_multiple, is_chief
 from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.train.step import Trainer
@@ -229,7 +229,7 @@ def prepare_task(
     settings = settings.with_defaults(saved, folder.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of
     if multiple is None:
-        multiple = pad_multiple(job.strategy, config.xla)
+        multiple = choose_pad_multiple(job.strategy, config.xla)
     task = family(settings, folder.config, folder.tokenizer, multiple)
     head = {"kind": task.task_type, **task.settings.select("of_head")}
     _check_head(config, head, task.settings.select("of_run"))
