@@ -98,8 +98,8 @@ class Trainer:
         # {name of a step: (spec of its batches, graph)}
         self._graphs: dict[str, tuple[Any, Callable]] = {}
         # Tracing a step sets the next three attributes: the names of the losses and
-        # metrics in the result of `_pack`, by kind ("train" or "eval"); the names of only
-        # the losses; and the variables with a gradient.
+        # metrics in the result of `_pack`, by kind ("train" or "eval"); the names of
+        # only the losses; and the variables with a gradient.
         self._metric_names: dict[str, list[str]] = {}
         self._eval_loss_names: list[str] = []
         self._variables: list[keras.Variable] = []
