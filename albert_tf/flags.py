@@ -81,7 +81,8 @@ def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
 
             - `alias`: a second name of the flag.
             - `excludes`: settings that cannot be given together with this one. If
-              this setting is on the command line, their values in files are dropped.
+              this setting is on the command line, their values in a flagfile or
+              --config are dropped.
             - `requires`: other settings. Whoever gives this one must also give at least
               one of them.
             - `at_least`, `above`, `at_most`, `below`: bounds of a number. The number

@@ -63,7 +63,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
         argv: the name of the command and its arguments. Default: `sys.argv`, whose
             first element is the script of the command.
     """
-    # {text in --help: replacement}: the help of `albert-tf` names commands, not scripts.
+    # {text of --help: replacement}. Help of `albert-tf` shows commands, not scripts.
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():
