@@ -49,7 +49,7 @@ Metrics = dict[str, float]
 
 # The settings classes that all fine-tuned estimators share.
 COMMON_SETTINGS = (ModelSettings, DistributionSettings)
-# Short names of settings, with the names of their flags.
+# {short name of a setting: its flag}.
 ALIASES = {
     **{"batch_size": "train_batch_size", "epochs": "num_train_epochs"},
     **{"classes": "labels", "text": "text_columns", "label": "label_column"},
@@ -73,8 +73,8 @@ class Model(BaseEstimator):
         InputError: there is no such setting.
     """
 
-    # The settings classes. In estimators with `fit`, these are the script's classes: for
-    # the task, the training and the model or devices, in this order.
+    # The settings classes. In estimators with `fit`, these are the script's classes:
+    # first the task's, then the training's, then others.
     settings_classes: ClassVar[tuple[Any, ...]] = ()
     # Flags that the methods set. They are not settings of the estimator.
     reserved: ClassVar[Sequence[str]] = ()
@@ -121,7 +121,7 @@ class Model(BaseEstimator):
         return list(cls.default_settings())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Returns `model` and the settings, for scikit-learn."""
+        """Returns `model` and the settings, for scikit-learn; ignores `deep`."""
         return {"model": self.model, **self._settings}
 
     def set_params(self, **params: Any) -> Self:
@@ -222,8 +222,8 @@ def _build_settings(settings_class: type, values: Values) -> Any:
         if name not in values:
             continue
         value = values[name]
-        # The field of a dict is a list of "key=value". A single text or path is also
-        # valid for a field that is a list.
+        # A field has a dict as a list of "key=value". For a field that is a list, a single
+        # text or path is also valid.
         if isinstance(value, dict):
             value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
         elif rows.is_path(value) and get_origin(hint) is tuple:

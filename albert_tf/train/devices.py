@@ -92,7 +92,7 @@ def all_reduce_sum(
 
 
 @contextlib.contextmanager
-def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
+def wrap_lost_worker(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Turns the errors that TensorFlow raises for a lost worker into InputError.
 
     If a worker dies or hangs, TensorFlow's coordination service makes all collective

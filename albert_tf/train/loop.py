@@ -74,7 +74,7 @@ def lock_output_dir(
     """
     folder_lock = files.lock_folder(Path(config.output_dir))
     lock = folder_lock if is_chief(strategy) else contextlib.nullcontext()
-    with devices.worker_errors(strategy), lock:
+    with devices.wrap_lost_worker(strategy), lock:
         yield
 
 

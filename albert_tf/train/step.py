@@ -17,7 +17,7 @@ from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
 from albert_tf.model import layers, optimizers
 from albert_tf.train.checkpoints import count_steps
-from albert_tf.train.devices import is_multi_worker, worker_errors
+from albert_tf.train.devices import is_multi_worker, wrap_lost_worker
 
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
@@ -240,7 +240,7 @@ class Trainer:
             steps = count_steps(self.optimizer) if self.optimizer else 0
             return f"after step {steps:,}"
 
-        with batches.translate_errors(source, locate), worker_errors(self._strategy):
+        with batches.translate_errors(source, locate), wrap_lost_worker(self._strategy):
             yield
 
     def _log_progress(self, dataset, verb: str, batch_size: int, count: int):
