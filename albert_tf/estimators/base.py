@@ -222,8 +222,8 @@ def _build_settings(settings_class: type, values: Values) -> Any:
         if name not in values:
             continue
         value = values[name]
-        # A field has a dict as a list of "key=value". For a field that is a list, a single
-        # text or path is also valid.
+        # A dict is stored as a list of "key=value". A single text or path is also valid
+        # for a field that is a list.
         if isinstance(value, dict):
             value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
         elif rows.is_path(value) and get_origin(hint) is tuple:

@@ -93,7 +93,7 @@ def all_reduce_sum(
 
 @contextlib.contextmanager
 def wrap_lost_worker(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Turns the errors that TensorFlow raises for a lost worker into InputError.
+    """Turns the errors of a `with` block that come from a lost worker into InputError.
 
     If a worker dies or hangs, TensorFlow's coordination service makes all collective
     operations of the other workers fail.

@@ -41,7 +41,7 @@ class _Member(NamedTuple):
 
 
 # The type of `_measure` without its first two parameters.
-_Measure = Callable[[Mapping[str, Any]], dict[str, float]]
+_MeasureFunction = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
 def run(
@@ -58,8 +58,8 @@ def run(
     mean of the members' answers is evaluated and written; --do_train trains the members
     first.
 
-    The answers to classification, multiple choice and tagging are probabilities, and
-    those to regression are numbers. Answers of SQuAD are merged by text and position;
+    The answers are probabilities in classification, multiple choice and tagging, and
+    numbers in regression. Answers of SQuAD are merged by text and position;
     their probabilities and the null odds are means over all members. The output files
     are the same as for one model. `ensemble.json` has the members and their metrics.
 
@@ -91,7 +91,7 @@ def run(
     folders = metadata.find_members(members, "--ensemble")
     if len(folders) == 1:
         return finetune.run(job.change(init_checkpoint=folders[0]))
-    # What follows does not train, so it has neither several runs nor trackers.
+    # Only training needs several runs and trackers, and no training follows.
     job = job.change(do_train=False, num_runs=1, wandb=None, mlflow=None)
     return _combine(job, folders, config.ensemble_search)
 
@@ -184,7 +184,7 @@ def _measure(
     return task.measure_splits((split, answers[split.name]) for split in parts)
 
 
-def _mean(members: Sequence[_Member], measure: _Measure) -> _Member:
+def _mean(members: Sequence[_Member], measure: _MeasureFunction) -> _Member:
     """Returns the mean of the members' answers, with the metrics of this mean."""
     answers = {}
     for name in members[0].answers:
@@ -197,7 +197,7 @@ def _search(
     candidates: Sequence[_Member],
     max_size: int,
     key: str,
-    measure: _Measure,
+    measure: _MeasureFunction,
     log: Callable[[str], None],
 ) -> tuple[list[_Member], list[dict[str, Any]]]:
     """Searches the best ensemble greedily.

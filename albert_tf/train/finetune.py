@@ -186,8 +186,9 @@ def convert_epochs(
 ) -> FineTuningSettings:
     """Returns the settings with epochs and warmup proportion converted to steps.
 
-    If neither steps nor epochs are given, the defaults are those of the released script
-    of the task. The same holds for the warmup. Epochs have priority over steps.
+    If the user gives neither steps nor epochs, the released script of the task decides:
+    `released_epochs` if it is not None, else `released_steps`. The same holds for the
+    warmup proportion and the warmup steps.
     """
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
@@ -307,12 +308,12 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
 def _save_initial_weights(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Saves the initial weights of a run without training, for predict.py.
 
-    They are saved only if another program has made them, because they then lack
-    `task.json`, and only if the run predicts or exports.
+    They are saved only if they are not from a run of this package, because they then
+    lack `task.json`, and only if this run predicts or exports.
     """
     config, folder = job.config, job.folder
-    start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
-    is_from_run = metadata.is_from_run(metadata.find_task(start))
+    source = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
+    is_from_run = metadata.is_from_run(metadata.find_task(source))
     is_used = config.do_predict or config.export_dir
     if is_used and not is_from_run and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
@@ -328,13 +329,13 @@ def _check_num_runs(config: FineTuningSettings) -> None:
     """
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
-    content = "several runs; pass --num_runs"
-    is_refused = holds_several and config.do_train
+    conflict = "several runs; pass --num_runs"
+    is_rejected = holds_several and config.do_train
     if config.num_runs > 1:
-        content = "a single run; pass --num_runs=1"
-        is_refused = not holds_several and any(folder.glob("model.ckpt-*.index"))
-    if is_refused:
-        raise InputError(f"--output_dir={folder}: has {content} or use another folder")
+        conflict = "a single run; pass --num_runs=1"
+        is_rejected = not holds_several and any(folder.glob("model.ckpt-*.index"))
+    if is_rejected:
+        raise InputError(f"--output_dir={folder}: has {conflict} or use another folder")
 
 
 def _check_export(export_dir: str, output_dir: str) -> None:

@@ -179,7 +179,8 @@ class Trainer:
                     arrays = tf.nest.map_structure(np.asarray, predictions)
                     all_predictions.append(arrays)
         means = self._unpack(np.sum(all_sums, axis=0, dtype=float), "eval")
-        if losses := {name: means[name] for name in self._eval_loss_names}:
+        losses = {name: means[name] for name in self._eval_loss_names}
+        if losses:
             means = {"loss": float(sum(losses.values())), **means}
         metrics = self.task.finalize_metrics(means)
         examples = batches.unshuffle(all_predictions)
@@ -283,7 +284,7 @@ class Trainer:
     # Steps of all replicas
 
     def _compile_gradients(self) -> Callable:
-        """Returns `_microbatch_gradients`, compiled as --xla says.
+        """Returns `_differentiate`, compiled as --xla says.
 
         By default, XLA compiles it on GPUs. On a CPU, oneDNN's matrix products are
         faster than XLA's, so XLA compiles only GELU, and only in low precision. XLA
@@ -293,13 +294,11 @@ class Trainer:
         if xla is None and tf.config.list_logical_devices("GPU"):
             xla = True
         if xla:
-            return tf.function(
-                self._microbatch_gradients, jit_compile=True, autograph=False
-            )
+            return tf.function(self._differentiate, jit_compile=True, autograph=False)
         if xla is False or self._on_tpu or self._config.precision == "float32":
-            return self._microbatch_gradients
+            return self._differentiate
         # The context of `fuse_gelu` is used as a decorator here.
-        return layers.fuse_gelu(_fuse)(self._microbatch_gradients)
+        return layers.fuse_gelu(_fuse)(self._differentiate)
 
     def _loop_on_host(self, count: int) -> list[dict[str, tf.Tensor]]:
         """Makes `count` updates in a loop of Python; returns their results.
@@ -341,7 +340,7 @@ class Trainer:
 
         Args:
             name: the name of the step.
-            step: a function of a batch.
+            step: the step, a function of a batch.
             dataset: the batches, or their iterator; only `element_spec` is used.
         """
         spec = dataset.element_spec
@@ -375,7 +374,7 @@ class Trainer:
         }
 
     def _take_first_replica(self, value):
-        """Returns a value that is the same on all replicas."""
+        """Returns the first replica's copy of a value that is equal on all replicas."""
         return self._strategy.experimental_local_results(value)[0]
 
     # Steps of one replica
@@ -414,7 +413,10 @@ class Trainer:
         }
 
     def _accumulate(self, batch, loss_weights):
-        """Adds up the sums and gradients of a batch's microbatches, one by one."""
+        """Returns the sums of `_pack` and the gradients of a batch.
+
+        They are added up over the microbatches, one after the other.
+        """
         count = self._config.gradient_accumulation_steps
         if count == 1:
             return self._compute_gradients(batch, loss_weights)
@@ -443,10 +445,11 @@ class Trainer:
         )
         return sums, gradients
 
-    def _microbatch_gradients(self, batch, loss_weights):
-        """Returns the result of `_pack` and the gradients of a microbatch.
+    def _differentiate(self, batch, loss_weights):
+        """Returns the result of `_pack` and the gradients for one microbatch.
 
-        The gradients are in the order of `_variables`, which this method sets.
+        The gradients are in the order of `_variables`. Tracing this method sets
+        `_variables`.
 
         **As released:** variables without a gradient are not updated; otherwise
         weight decay would shrink an unused pooler to zero.
@@ -475,6 +478,7 @@ class Trainer:
         return self._reduce(sums), self._make_predictions(outputs, batch)
 
     def _replica_predict_step(self, batch):
+        """Returns this replica's predictions."""
         return self._make_predictions(self.model(batch, training=False), batch)
 
     def _make_predictions(self, outputs, batch):
