@@ -24,6 +24,7 @@ _MAX_QUOTE_LENGTH = 40
 # The exit status of a command that ends with an InputError.
 EXIT_STATUS = 2
 _log = logging.getLogger(__name__)
+# The type of `wrap_read(...)` and `wrap_write(...)`.
 _Context = contextlib.AbstractContextManager[None]
 
 
@@ -49,6 +50,7 @@ class InputError(ValueError):
 
 
 def _escape(character: re.Match[str]) -> str:
+    """Returns a matched character as Python's escape sequence."""
     return character[0].encode("unicode_escape").decode()
 
 

@@ -83,8 +83,8 @@ def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
             - `excludes`: settings that cannot be given together with this one. If
               this setting is on the command line, their values in a flagfile or
               --config are dropped.
-            - `requires`: other settings. Whoever gives this one must also give at least
-              one of them.
+            - `requires`: other settings. If this one is given, at least one of them
+              must also be given.
             - `at_least`, `above`, `at_most`, `below`: bounds of a number. The number
               must be finite; None is also valid.
             - `may_be_empty`: whether the flag of a list can be given without a value.
@@ -361,7 +361,7 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
         # Only warnings and errors. absl would set 0, which logs all messages.
         flags.FLAGS.verbosity = -1
     if verbosity.value < 0:
-        # 3 also hides TensorFlow's errors, because a missing GPU is logged as one.
+        # 3 also hides errors, because TensorFlow logs a missing GPU as an error.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     else:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -387,9 +387,11 @@ def _expand(arguments: list[str]) -> list[str]:
             continue
         recipe = _RECIPES.parent / value
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
-        if name in ("--flagfile", "-flagfile") and is_recipe:
-            argument = argument if os.path.exists(value) else f"{name}={recipe}"
+        is_flagfile = name in ("--flagfile", "-flagfile")
+        if is_flagfile and is_recipe and not os.path.exists(value):
+            argument = f"{name}={recipe}"
         previous = others[-1].lstrip("-") if others and others[-1][:1] == "-" else ""
+        # The argument may be the value of a boolean flag before it.
         is_boolean = previous in flags.FLAGS and flags.FLAGS[previous].boolean
         if is_boolean and argument.lower() in ("true", "false", "1", "0"):
             others[-1] += f"={argument}"

@@ -559,12 +559,13 @@ class FineTuned(Trained):
         """
         values = self._to_flags(settings)
         if "train" in splits:
-            start = self.model
+            init_checkpoint = self.model
             for flag_in_steps, name in zip(_FLAGS_IN_STEPS, self.defaults, strict=True):
                 if values.get(flag_in_steps) is None:
                     values.setdefault(name, self.defaults[name])
         else:
-            start = self.folder
+            init_checkpoint = self.folder
+            # The user's values override those that the model was trained with.
             saved = flags.values(self._saved_settings)
             values = {key: value for key, value in saved.items() if value} | values
             values |= {**_UNUSED, "num_runs": 1, "ensemble": self.members_ or None}
@@ -572,7 +573,7 @@ class FineTuned(Trained):
             values.pop("eval_every_epochs", None)
         # `FLAGS` has do_train, do_eval and do_predict, by split.
         values |= {flag: split in splits for split, flag in FLAGS.items()}
-        values |= {"init_checkpoint": start, "output_dir": folder}
+        values |= {"init_checkpoint": init_checkpoint, "output_dir": folder}
         for split, (data, labels) in splits.items():
             values |= self._prepare_split(split, data, labels, values)
         if values.get("labels"):

@@ -106,16 +106,16 @@ class Pretrainer(Trained):
         Raises:
             InputError: there are no weights yet, or records and model do not fit.
         """
-        start = getattr(self, "folder_", self._settings.get("init_checkpoint"))
-        if start is None:
+        checkpoint = getattr(self, "folder_", self._settings.get("init_checkpoint"))
+        if checkpoint is None:
             raise InputError(f"{type(self).__name__}: not trained; call fit() first")
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             values = {"do_train": False, "do_eval": True, "output_dir": folder}
-            values |= {"input_file": records, "init_checkpoint": start}
+            values |= {"input_file": records, "init_checkpoint": checkpoint}
             return self._pretrain(settings, values, verbose=False)
 
     def _pretrain(self, settings: Values, values: Values, verbose: bool) -> Metrics:
-        """Runs the script.
+        """Runs the script; returns its metrics.
 
         Args:
             settings: the user's settings for this call.

@@ -47,7 +47,8 @@ def read(
             names but numbers from 0 on, a list with the same number of columns is read.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
-        labels: the values of the last column of each list, if the data lacks them.
+        labels: the labels, if the data lacks them: the values of the last column in
+            each list of `choices`.
 
     Raises:
         InputError: the data has another form, or a row lacks a value.
@@ -71,6 +72,7 @@ def read(
             is_table = len(getattr(labels, "shape", ())) == 2
             column = _to_frame(labels if is_table else {label: labels})
             table[label] = column.set_axis(table.index)
+    # None replaces NaN.
     table, rows = table.where(table.notna(), None), []
     for number, cells in enumerate(table.to_dict("records"), 1):
         location = f"{name}, row {number}"
@@ -88,7 +90,8 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
 
     Args:
         data: see `read`.
-        has_list_rows: whether a row that is a list is the value of the only column.
+        has_list_rows: whether the table has one column of lists, so a row that is a
+            list is a single value.
     """
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
@@ -100,8 +103,8 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
         data = [data] if is_row else {key: [*cells] for key, cells in data.items()}
     elif not isinstance(data, pandas.DataFrame):
         data = [*data]
-        # The list becomes the only cell of its row, instead of several cells.
         if has_list_rows:
+            # A list becomes the only cell of its row, instead of several cells.
             data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
 

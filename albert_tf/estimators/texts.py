@@ -36,6 +36,7 @@ class _Texts(FineTuned):
     files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 
     def _prepare_split(self, split, data, labels, values):
+        # The flags also describe the table: its columns and the kind of its labels.
         kind = values.get("kind") or self.task_types[0]
         if kind not in self.task_types:
             kinds = " or ".join(self.task_types)
@@ -43,7 +44,7 @@ class _Texts(FineTuned):
         columns, label = _list_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
         if labels is not None or not rows.is_path(data):
-            # If the user names no column of texts, the table may also have pairs.
+            # If the user names no columns, the table may instead have those in `_PAIR`.
             pair = [(*_PAIR, label)] if columns == ("text",) else []
             lists = (label,) if kind == "multi_label" else ()
             table = rows.read(data, [(*columns, label), *pair], split, lists, labels)

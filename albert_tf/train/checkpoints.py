@@ -21,6 +21,7 @@ from albert_tf.errors import InputError
 from albert_tf.weights import checkpoints, metadata
 from albert_tf.weights.checkpoints import BEST
 
+# The name of the tensor with the number of examples seen.
 _EXAMPLES = "albert_tf/examples_seen"
 _SUFFIXES = (".data-00000-of-00001", ".index")
 

@@ -55,6 +55,7 @@ class Reporter:
         self._bar: tqdm | None = None
         # The files for TensorBoard, by kind of metrics: "train" and "eval".
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        # The first progress line creates them.
         self._trackers: Trackers | None = None
 
     def log(self, text: str) -> None:
