@@ -132,6 +132,7 @@ class Settings:
             expected = _find_missed_range(value, item.metadata)
             if expected:
                 raise InputError(f"--{item.name}={value}: must be {expected}")
+        # A setting with the text "" counts as not given.
         texts = {item.name: self._as_flag(item) for item in items}
         for item in items:
             text = texts[item.name]
@@ -145,7 +146,7 @@ class Settings:
                 raise InputError(f"{text}: requires --{' or --'.join(required)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
-        """Returns a setting as --name=value, or "" if it has no value of its own."""
+        """Returns a setting as --name=value; "" for a default, None, False or ""."""
         value = getattr(self, item.name)
         # An empty text means that the flag is not given, as in released notebooks.
         if value is None or value is False or value in ("", item.default):
@@ -181,7 +182,7 @@ def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
 
 
 def fields(settings: Any) -> list[dataclasses.Field]:
-    """Returns the fields that were made with `field`; each is a flag."""
+    """Returns the fields of a settings class that `field` has made: the flags."""
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
@@ -451,7 +452,7 @@ def _overrule_flagfiles(arguments: list[str]) -> None:
     for item in items:
         for other in item.metadata.get("excludes", ()):
             if names[item.name] & cli_names and not names[other] & cli_names:
-                flags.FLAGS[other].unparse()
+                flags.FLAGS[other].unparse()  # back to the default
 
 
 def _format_usage_error(error: Exception) -> str:

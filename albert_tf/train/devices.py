@@ -122,10 +122,10 @@ def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> 
     if strategy.num_replicas_in_sync == 1:
         return
 
-    def replica_id():
+    def get_replica_id():
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
-    ids = strategy.experimental_local_results(strategy.run(replica_id))
+    ids = strategy.experimental_local_results(strategy.run(get_replica_id))
     # The only variables that are not trained are the states of seed generators. A state
     # is [seed, counter].
     for variable in model.non_trainable_variables:
