@@ -96,7 +96,7 @@ class SentenceOrder(Pretrained):
 
 
 class Embedder(TransformerMixin, Pretrained):
-    """Embeds texts; a transformer for pipelines of scikit-learn."""
+    """Embeds texts; has `fit` and `transform`, for pipelines of scikit-learn."""
 
     task_type = "embedding"
 

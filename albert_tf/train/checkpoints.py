@@ -73,8 +73,8 @@ class Checkpoints:
 
         Args:
             prefix: path of a checkpoint of this code or of the released code.
-            batch_size: examples per step, to compute the number of examples seen if
-                the checkpoint, as a released one, does not have it.
+            batch_size: examples per step. A checkpoint of the released code lacks the
+                number of examples seen, so it is computed from this argument.
 
         Returns:
             The number of examples seen.
