@@ -27,9 +27,9 @@ Parts of the paper, by section:
     3.2  sizes (table 1)                  model.config.PUBLISHED
     4.1  LAMB, batches of 4,096           model.optimizers.Lamb, tasks.pretraining
     4.2  GLUE, SQuAD, RACE                tasks.glue, tasks.squad, tasks.race
-    4.8  additional data, dropout         AlbertConfig.hidden_dropout_prob
+    4.8  dropout                          model.config.AlbertConfig.hidden_dropout_prob
 
-A module is imported when its name is first used, so programs that only read text do not
+A module is imported when its name is first used. So programs that only read text do not
 wait for TensorFlow. To load a `.keras` file of this package with Keras, first register
 its classes: `from albert_tf import models, optimizers`.
 
@@ -67,8 +67,8 @@ _CLASSES = {
     ),
 }
 # The module of each public class.
-_HOME = {name: module for module, names in _CLASSES.items() for name in names}
-# {public module: prefix of its package}; public packages have no prefix.
+_CLASS_MODULES = {name: module for module, names in _CLASSES.items() for name in names}
+# {public module: its package and a dot}; "" for the modules of `albert_tf` itself.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
     **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),
@@ -82,12 +82,14 @@ _MODULES = {
 
 __version__ = "0.1.0"  # pyproject.toml reads it
 
-__all__ = [*_HOME, *_MODULES]
+__all__ = [*_CLASS_MODULES, *_MODULES]
 
 
 def __getattr__(name):
-    if name in _HOME:
-        return getattr(importlib.import_module(f"albert_tf.{_HOME[name]}"), name)
+    if name in _CLASS_MODULES:
+        return getattr(
+            importlib.import_module(f"albert_tf.{_CLASS_MODULES[name]}"), name
+        )
     if name in _MODULES:
         return importlib.import_module(f"albert_tf.{_MODULES[name]}{name}")
     raise AttributeError(f"module 'albert_tf' has no attribute {name!r}")

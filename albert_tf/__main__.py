@@ -7,7 +7,7 @@ from albert_tf import commands
 
 
 def main() -> None:
-    """Runs the command named on the command line, and ends the process."""
+    """Runs the command that the first argument names, and ends the process."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in commands.COMMANDS:
         commands.run(name, sys.argv[1:])
@@ -22,7 +22,8 @@ def main() -> None:
 
 
 def _help() -> str:
-    """Returns the help text with the table in the docstring of `commands`."""
+    """Returns the help text, with the table in the docstring of `commands`."""
+    # The table is the third paragraph of that docstring.
     table = (commands.__doc__ or "").split("\n\n")[2]
     return f"""\
 ALBERT in TensorFlow 2 and Keras 3: albert-tf COMMAND --name=value ...

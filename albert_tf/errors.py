@@ -1,4 +1,4 @@
-"""`InputError`, the exception for a user's mistake, and functions that raise it."""
+"""`InputError`, the exception for a user's mistake, and functions for messages."""
 
 import contextlib
 import importlib.util
@@ -8,21 +8,23 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# TensorFlow writes the location of an error before and after the message.
+# Locations in code, which TensorFlow adds to the message of an error: a trace of graph
+# nodes after the message, and other forms before or after it.
 _NODE_TRACE = re.compile(r"\n\t ?\[\[")
 _LOCATION = re.compile(
     r"\{\{[^}]*\}\} |Error in user-defined function .*? with iterator: \S+: "
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
 
-# Characters with which text of a file or flag could move a terminal's cursor or end the
-# line of a message.
+# Characters that could move the cursor of a terminal or end the line of a message. A
+# message may quote them from a file or a flag.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _MAX_QUOTE_LENGTH = 40
 # The exit status of a command that ends with an InputError.
 EXIT_STATUS = 2
 _log = logging.getLogger(__name__)
+# The type of `wrap_read(...)` and `wrap_write(...)`.
 _Context = contextlib.AbstractContextManager[None]
 
 
@@ -31,8 +33,7 @@ class InputError(ValueError):
 
     The message is one line: a location or the name of a flag, then the received value
     and the expected value. A message about weights that do not fit has one more line
-    for each kind of mistake. Scripts print the message without a traceback, see
-    `flags.run`.
+    for each kind of mistake. `flags.run` prints the message without a traceback.
     """
 
     # Without this attribute, Keras adds many lines to an error in a layer's call.
@@ -49,18 +50,20 @@ class InputError(ValueError):
 
 
 def _escape(character: re.Match[str]) -> str:
+    """Returns a matched character as Python's escape sequence."""
     return character[0].encode("unicode_escape").decode()
 
 
 def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
-    """Turns any exception of the block into InputError; the block only reads a file.
+    """Turns any exception of a `with` block that reads a file into InputError.
 
-    TensorFlow, safetensors, h5py, zipfile, protobuf, json and the file system raise
-    about twenty exceptions without a common base class.
+    The block must only read, because the message blames the file for each exception.
+    All exceptions are caught, because TensorFlow, safetensors, h5py, zipfile, protobuf,
+    json and the file system raise about twenty types without a common base class.
 
     Args:
-        path: the path of the file, for the message.
-        expected: the kind of file that is expected, for the message.
+        path: the path of the file, or another location of the input, for the message.
+        expected: the kind of file or input that is expected, for the message.
 
     Raises:
         InputError: the block raised an exception.
@@ -69,10 +72,11 @@ def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
 
 
 def wrap_write(path: Any) -> _Context:
-    """Turns any exception of the block into InputError; the block only writes a file.
+    """Turns any exception of a `with` block that writes a file into InputError.
 
-    A full disk raises OSError in Python, OpError in TensorFlow and SafetensorError in
-    safetensors.
+    The block must only write, because the message blames the file for each exception.
+    All exceptions are caught, because a full disk raises OSError in Python, OpError in
+    TensorFlow and SafetensorError in safetensors.
 
     Args:
         path: the path of the file or folder, for the message.
@@ -85,7 +89,12 @@ def wrap_write(path: Any) -> _Context:
 
 @contextlib.contextmanager
 def _wrap(before: str, after: str) -> Iterator[None]:
-    """Turns any exception into InputError, with a text before and after its summary."""
+    """Turns any exception into InputError.
+
+    Args:
+        before: the text before the summary of the exception in the message.
+        after: the text after the summary.
+    """
     try:
         yield
     except InputError:
@@ -94,11 +103,11 @@ def _wrap(before: str, after: str) -> Iterator[None]:
         raise InputError(f"{before}{summarize(error)}{after}") from error
 
 
-def check_installed(user: str, package: str, extra: str) -> None:
+def check_installed(feature: str, package: str, extra: str) -> None:
     """Checks that an optional package is installed.
 
     Args:
-        user: the feature that needs the package, for the message.
+        feature: the flag or feature that needs the package, for the message.
         package: the name of the package.
         extra: the extra of `albert_tf` that installs the package.
 
@@ -107,16 +116,18 @@ def check_installed(user: str, package: str, extra: str) -> None:
     """
     if importlib.util.find_spec(package) is None:
         raise InputError(
-            f"{user} needs the package {package}: pip install 'albert_tf[{extra}]'"
+            f"{feature} needs the package {package}: pip install 'albert_tf[{extra}]'"
         )
 
 
 @contextlib.contextmanager
 def log_failure(item: str, log: Callable[[str], None] = _log.warning) -> Iterator[None]:
-    """Logs any exception of the block as a warning; for output that is not essential.
+    """Logs any exception of a `with` block as a warning, and continues after the block.
+
+    Use it for output that is not essential.
 
     Args:
-        item: the name of the output that the block makes, for the message.
+        item: the name of the output that the block makes, for the message "no {item}".
         log: the function that writes the line.
     """
     try:
@@ -133,16 +144,16 @@ def summarize(error: BaseException) -> str:
         return "nested too deeply"
     text = str(error).strip()
     # In TensorFlow's errors, the message is the last line before the trace of nodes.
-    before, *after = _NODE_TRACE.split(text)
-    text = _LOCATION.sub("", before.splitlines()[-1] if after else text)
+    message, *traces = _NODE_TRACE.split(text)
+    text = _LOCATION.sub("", message.splitlines()[-1] if traces else text)
     return text.splitlines()[0] if text else type(error).__name__
 
 
 def quote(value: Any) -> str:
-    """Returns the first characters of a value as JSON, for messages."""
+    """Returns a value as JSON for a message, at most 40 characters and "..."."""
     try:
         text = json.dumps(value, default=repr)
-    except (TypeError, ValueError, RecursionError):  # unsupported keys or cycles
+    except (TypeError, ValueError, RecursionError):  # JSON has no such key or value
         text = type(value).__name__
     is_short = len(text) <= _MAX_QUOTE_LENGTH
     return text if is_short else f"{text[:_MAX_QUOTE_LENGTH]}..."

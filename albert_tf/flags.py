@@ -30,12 +30,13 @@ from absl import app, flags
 
 from albert_tf.errors import EXIT_STATUS, InputError, wrap_read
 
-# With this call, absl attributes the flags to the module that calls `define` or `run`.
+# Without this call, absl would count all flags as flags of this module, not of the
+# modules that call `define` or `run`.
 flags.disclaim_key_flags()
 
 # The settings classes of the running command, for --help.
 _defined: list[type] = []
-# {absl's name of a type: names of its values in --help and in usage errors}.
+# {absl's name of a type: (name of its values in --help, name in usage errors)}.
 _TYPES = {
     "int": ("INTEGER", "an integer"),
     "float": ("NUMBER", "a number"),
@@ -44,12 +45,12 @@ _TYPES = {
     "comma separated list of strings": ("TEXT,...", "texts between commas"),
 }
 _COLUMNS = 80
-# The bounds of a number, see `field`.
+# {name of a bound in `field`: comparison of the value with the bound}.
 _BOUNDS: Mapping[str, Callable] = {
     **{"at_least": operator.ge, "above": operator.gt},
     **{"at_most": operator.le, "below": operator.lt},
 }
-# The flags of every command, for --help.
+# {flag of every command: its description}, for --help.
 _COMMON = {
     "--config=FILE": "JSON file to read flags from, such as a run's run.json. The "
     "command line has priority.",
@@ -59,6 +60,7 @@ _COMMON = {
     "set TF_CPP_MIN_LOG_LEVEL in the environment. (default: -1)",
     "--help, --helpfull": "Print this text; --helpfull also prints absl's flags.",
 }
+# The flagfiles that the package contains.
 _RECIPES = Path(__file__).parent / "recipes"
 
 _S = TypeVar("_S")
@@ -68,8 +70,9 @@ def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """Declares one setting of a settings class.
 
     The docstring of the class describes the setting under `Args:`, for --help. A
-    subclass that redefines a field inherits the description and the metadata that it
-    does not override. To change only the default, it assigns a plain value.
+    subclass can redefine a field with `field`; it inherits the description and the
+    metadata that it does not override. A subclass that assigns a plain value to the
+    name changes only the default.
 
     Args:
         default: the value if the flag is not given. Without a default, the flag is
@@ -77,13 +80,16 @@ def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
         **metadata: other properties, by name.
 
             - `alias`: a second name of the flag.
-            - `excludes`: settings that cannot be combined with this one. If this
-              setting is on the command line, their values in a flagfile are dropped.
-            - `requires`: settings of which at least one must be given with this one.
+            - `excludes`: settings that cannot be given together with this one. If
+              this setting is on the command line, their values in a flagfile or
+              --config are dropped.
+            - `requires`: other settings. If this one is given, at least one of them
+              must also be given.
             - `at_least`, `above`, `at_most`, `below`: bounds of a number. The number
               must be finite; None is also valid.
             - `may_be_empty`: whether the flag of a list can be given without a value.
     """
+    # The key "help" marks a flag. `Settings` sets its value to the description.
     return dataclasses.field(default=default, metadata={"help": "", **metadata})
 
 
@@ -96,7 +102,10 @@ class Settings:
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Adds descriptions and inherited metadata to the fields of a subclass."""
+        """Adds descriptions and inherited metadata to the fields of a subclass.
+
+        Python calls this method before `dataclasses.dataclass` reads the fields.
+        """
         super().__init_subclass__(**arguments)
         bases: dict[str, dataclasses.Field] = getattr(cls, "__dataclass_fields__", {})
         descriptions = _read_args(cls.__doc__ or "")
@@ -104,7 +113,7 @@ class Settings:
             inherited = bases[name].metadata if name in bases else {}
             if not isinstance(item, dataclasses.Field):
                 if "help" not in inherited:
-                    continue
+                    continue  # a method, or an attribute that is not a flag
                 item = dataclasses.field(default=item)  # a plain value is a new default
                 setattr(cls, name, item)
             metadata = {**inherited, **item.metadata}
@@ -116,13 +125,14 @@ class Settings:
             item.metadata = types.MappingProxyType(metadata)
 
     def __post_init__(self) -> None:
-        """Checks the fields in order; subclasses add checks."""
+        """Checks the values of the fields; subclasses add checks."""
         items = fields(type(self))
         for item in items:
             value = getattr(self, item.name)
             expected = _find_missed_range(value, item.metadata)
             if expected:
                 raise InputError(f"--{item.name}={value}: must be {expected}")
+        # A setting with the text "" counts as not given.
         texts = {item.name: self._as_flag(item) for item in items}
         for item in items:
             text = texts[item.name]
@@ -136,9 +146,9 @@ class Settings:
                 raise InputError(f"{text}: requires --{' or --'.join(required)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
-        """Returns a setting as --name=value; "" if it is not given."""
+        """Returns a setting as --name=value; "" for a default, None, False or ""."""
         value = getattr(self, item.name)
-        # Released notebooks pass empty values for flags that are not given.
+        # An empty text means that the flag is not given, as in released notebooks.
         if value is None or value is False or value in ("", item.default):
             return ""
         text = ",".join(value) if isinstance(value, tuple) else value
@@ -153,7 +163,14 @@ def _read_args(docstring: str) -> dict[str, str]:
 
 
 def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
-    """Returns the allowed range; "" if a value is inside it and finite, or None."""
+    """Returns the range that a value misses, such as "at least 1"; else "".
+
+    None misses no range. A value that is infinite or NaN misses every range.
+
+    Args:
+        value: the value of a setting.
+        metadata: the metadata of its field.
+    """
     bounds = {name: metadata[name] for name in _BOUNDS if name in metadata}
     if value is None or not bounds:
         return ""
@@ -165,7 +182,7 @@ def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
 
 
 def fields(settings: Any) -> list[dataclasses.Field]:
-    """Returns the fields that were made with `field`; each is a flag."""
+    """Returns the fields of a settings class that `field` has made: the flags."""
     return [item for item in dataclasses.fields(settings) if "help" in item.metadata]
 
 
@@ -185,7 +202,8 @@ def define(settings: type) -> None:
     _defined.append(settings)
     annotations = typing.get_type_hints(settings)
     for item in fields(settings):
-        default = None if _is_required(item) else item.default  # `read` refuses None
+        # `read` raises an error if a required flag is still None.
+        default = None if _is_required(item) else item.default
         _define_one(item.name, annotations[item.name], default, item.metadata["help"])
         if "alias" in item.metadata:
             flags.DEFINE_alias(
@@ -194,15 +212,15 @@ def define(settings: type) -> None:
 
 
 def _undefine() -> None:
-    """Removes the flags of all settings classes."""
-    for item in _defined_fields():
+    """Removes the flags of all defined settings classes from absl."""
+    for item in _list_defined_fields():
         for name in (item.name, item.metadata.get("alias", "")):
             if name in flags.FLAGS:
                 delattr(flags.FLAGS, name)
     _defined.clear()
 
 
-def _defined_fields() -> list[dataclasses.Field]:
+def _list_defined_fields() -> list[dataclasses.Field]:
     """Returns the fields of all settings classes of the command."""
     return [item for settings in _defined for item in fields(settings)]
 
@@ -214,13 +232,14 @@ def read(settings: type[_S]) -> _S:
         InputError: a required flag is not given, or the class rejects a value.
     """
     items = fields(settings)
-    values = {item.name: flags.FLAGS[item.name].value for item in items}
-    absent = [i.name for i in items if _is_required(i) and values[i.name] is None]
+    arguments: dict[str, Any] = {}
+    for item in items:
+        value = flags.FLAGS[item.name].value
+        arguments[item.name] = tuple(value) if isinstance(value, list) else value
+    absent = [i.name for i in items if _is_required(i) and arguments[i.name] is None]
     if absent:
         raise InputError(f"--{', --'.join(absent)}: required, see --help")
-    return settings(
-        **{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-    )
+    return settings(**arguments)
 
 
 def run(
@@ -238,16 +257,17 @@ def run(
     `errors.EXIT_STATUS`. With --verbosity=0, it first prints the traceback of the
     cause. After an interrupt, it exits with status 130.
 
-    TensorFlow logs nothing unless --verbosity=0 or TF_CPP_MIN_LOG_LEVEL turns its log
-    on. TensorFlow reads the level when it is imported, so only the body of `main` may
-    import it.
+    By default, TensorFlow logs nothing; --verbosity=0 or TF_CPP_MIN_LOG_LEVEL turns its
+    log on. TensorFlow reads the level when it is imported, so only the body of `main`
+    may import TensorFlow.
 
     Args:
         main: the function of the command.
         settings: the settings classes; `main` gets an object of each.
         takes_arguments: whether `main` also gets a list of the positional arguments.
-        text: the start of --help. Default: the docstring of the script.
-        names: names to replace in --help, with their replacements.
+        text: the description at the start of --help. Default: the docstring of the
+            script.
+        names: {text: replacement} for --help, such as other names of commands.
         argv: the name and the arguments of the program. Default: `sys.argv`.
     """
     if settings:
@@ -261,8 +281,8 @@ def run(
                 f"unexpected argument {arguments[1]!r}; every setting is a flag "
                 f"(--name=value), see --help"
             )
-        values: list[Any] = [read(each) for each in settings]
-        main(*values, *([arguments[1:]] if takes_arguments else []))
+        objects: list[Any] = [read(each) for each in settings]
+        main(*objects, *([arguments[1:]] if takes_arguments else []))
 
     def parse(arguments: list[str]) -> list[str]:
         about = text or sys.modules["__main__"].__doc__ or ""
@@ -277,7 +297,7 @@ def run(
             _drop_output()
         if flags.FLAGS.is_parsed() and flags.FLAGS.verbosity >= 0 and mistake.__cause__:
             traceback.print_exception(mistake.__cause__)
-        # One write: several workers may share a log.
+        # Only one write, so that the lines of workers with the same log do not mix.
         sys.stderr.write(f"error: {mistake}\n")
         sys.exit(EXIT_STATUS)
     except KeyboardInterrupt:
@@ -286,7 +306,13 @@ def run(
 
 
 class _Help(flags.BooleanFlag):
-    """A flag that prints the help and exits; replaces absl's --help."""
+    """A flag such as --help that prints the help and exits; replaces absl's flag.
+
+    Args:
+        name: the name of the flag.
+        text: the description at the start of the help.
+        names: see `run`.
+    """
 
     def __init__(self, name: str, text: str, names: Mapping[str, str]):
         self._text, self._names = text, names
@@ -307,26 +333,36 @@ class _Help(flags.BooleanFlag):
 
 
 def _drop_output() -> None:
-    """Drops buffered output, which Python would try to write again when it exits."""
+    """Drops buffered output, which Python would try to write again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[str]:
-    """Parses the flags, and sets the log level of the libraries."""
+    """Parses the flags, and sets the log level of the libraries.
+
+    Args:
+        arguments: the name and the arguments of the program.
+        text: see `run`.
+        names: see `run`.
+
+    Returns:
+        The name of the program and the arguments that are not flags.
+    """
     for name in ("help", "helpshort", "helpfull", "h"):
         flags.DEFINE_flag(_Help(name, text, names))
     try:
         rest = flags.FLAGS(_expand(arguments))
     except (flags.Error, ValueError) as error:
-        raise InputError(_usage_error(error)) from None
-    except RecursionError:  # absl searches for similar names
+        raise InputError(_format_usage_error(error)) from None
+    except RecursionError:  # from absl's search for similar names
         raise InputError("a name of a flag is too long; see --help") from None
     _overrule_flagfiles(arguments)
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
-        flags.FLAGS.verbosity = -1  # warnings; absl would change the default to 0
+        # Only warnings and errors. absl would set 0, which logs all messages.
+        flags.FLAGS.verbosity = -1
     if verbosity.value < 0:
-        # 3 also hides errors: TensorFlow logs a missing GPU as an error.
+        # 3 also hides errors, because TensorFlow logs a missing GPU as an error.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     else:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -334,12 +370,17 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 
 
 def _expand(arguments: list[str]) -> list[str]:
-    """Expands --config and --flagfile; other flags override the flags in --config.
+    """Replaces --config and --flagfile by the flags in their files.
 
-    If a flagfile in `recipes/` does not exist, the package's file is used. The value of
-    a boolean flag may follow after a space.
+    The flags of --config come first, so all other flags override them. If a flagfile in
+    `recipes/` does not exist, the file in the package is used. A space may separate a
+    boolean flag from its value.
+
+    Args:
+        arguments: the name and the arguments of the program.
     """
-    result, others = arguments[:1], list[str]()  # `others` lacks --config
+    # The flags of --config go to `result`, all other arguments to `others`.
+    result, others = arguments[:1], list[str]()
     for argument in arguments[1:]:
         name, _, value = argument.partition("=")
         if name in ("--config", "-config"):
@@ -347,22 +388,25 @@ def _expand(arguments: list[str]) -> list[str]:
             continue
         recipe = _RECIPES.parent / value
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
-        if name in ("--flagfile", "-flagfile") and is_recipe:
-            argument = argument if os.path.exists(value) else f"{name}={recipe}"
+        is_flagfile = name in ("--flagfile", "-flagfile")
+        if is_flagfile and is_recipe and not os.path.exists(value):
+            argument = f"{name}={recipe}"
         previous = others[-1].lstrip("-") if others and others[-1][:1] == "-" else ""
+        # The argument may be the value of a boolean flag before it.
         is_boolean = previous in flags.FLAGS and flags.FLAGS[previous].boolean
         if is_boolean and argument.lower() in ("true", "false", "1", "0"):
             others[-1] += f"={argument}"
         else:
             others.append(argument)
-    items = _defined_fields()
+    items = _list_defined_fields()
     may_be_empty = {f"--{i.name}" for i in items if i.metadata.get("may_be_empty")}
     for number, argument in enumerate(others):
         has_value = number + 1 < len(others) and others[number + 1][:1] != "-"
         if argument in may_be_empty and not has_value:
-            others[number] += "="
+            others[number] += "="  # absl needs it in a flag without a value
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
-    # Lines of flagfiles need parsing; arguments of the command line do not.
+    # `lines` has the arguments in `others` and the lines of flagfiles. Only the lines
+    # of flagfiles need parsing.
     for line in lines:
         result += [line] if line in others else _parse_flag_line(line)
     return result
@@ -380,7 +424,10 @@ def _parse_flag_line(line: str) -> list[str]:
 
 
 def _read_config(path: str) -> list[str]:
-    """Returns the flags of a JSON file, which is `run.json` or {name: value}."""
+    """Returns the flags of a JSON file as --name=value.
+
+    The file is a `run.json`, or an object {name: value}.
+    """
     with wrap_read(path, "a JSON object of flags"):
         content = json.loads(Path(path).read_text("utf-8"))
         items = dict(content.get("flags", content)).items()
@@ -388,7 +435,7 @@ def _read_config(path: str) -> list[str]:
 
 
 def _as_text(value: Any) -> str:
-    """Returns a JSON value as the text of a flag's value."""
+    """Returns a JSON value as the command line has it; a list becomes a CSV line."""
     if not isinstance(value, list):
         return value if isinstance(value, str) else json.dumps(value)
     line = io.StringIO()
@@ -397,18 +444,19 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Resets the flags of a flagfile that a flag on the command line excludes."""
+    """Resets flags from files that a flag on the command line excludes."""
     cli_names = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
-    items = _defined_fields()
+    items = _list_defined_fields()
+    # {setting: the names of its flag}.
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
         for other in item.metadata.get("excludes", ()):
             if names[item.name] & cli_names and not names[other] & cli_names:
-                flags.FLAGS[other].unparse()
+                flags.FLAGS[other].unparse()  # back to the default
 
 
-def _usage_error(error: Exception) -> str:
-    """Returns the message of an absl error in one line: flag and expected value."""
+def _format_usage_error(error: Exception) -> str:
+    """Returns an error of absl in one line with the flag and the expected value."""
     text, cause = " ".join(str(error).split()), error.__context__
     if isinstance(cause, OSError):
         return f"--flagfile={cause.filename}: {cause.strerror}"
@@ -459,13 +507,14 @@ def _group_fields(settings: type) -> Iterator[tuple[type, list[dataclasses.Field
 
 
 def _describe_type(parser: flags.ArgumentParser) -> tuple[str, str]:
-    """Returns two names of a flag's values: in --help, and in usage errors."""
+    """Returns the name of a flag's values in --help, and their name in usage errors."""
     if isinstance(parser, flags.EnumParser):
         return "|".join(parser.enum_values), f"one of {', '.join(parser.enum_values)}"
     return _TYPES.get(parser.flag_type(), ("", ""))
 
 
 def _format_entry(item: dataclasses.Field) -> str:
+    """Returns the entry of a flag in --help: name, description and default."""
     flag = flags.FLAGS[item.name]
     value, _ = _describe_type(flag.parser)
     head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
@@ -480,6 +529,7 @@ def _format_entry(item: dataclasses.Field) -> str:
 
 
 def _format_paragraph(head: str, text: str) -> str:
+    """Returns a heading line, and a text below it, indented and wrapped."""
     lines = textwrap.wrap(
         text, _COLUMNS - 6, break_long_words=False, break_on_hyphens=False
     )
@@ -487,10 +537,19 @@ def _format_paragraph(head: str, text: str) -> str:
 
 
 def _is_required(item: dataclasses.Field) -> bool:
+    """Whether a flag has no default."""
     return item.default is dataclasses.MISSING
 
 
 def _define_one(name: str, hint: Any, default: Any, help: str) -> None:
+    """Declares an absl flag for a field.
+
+    Args:
+        name: the name of the flag.
+        hint: the type of the field, see `define`.
+        default: the default; None if the flag is required.
+        help: the description.
+    """
     # The type of `Literal[...] | None` is typing.Union, not types.UnionType.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))

@@ -95,7 +95,7 @@ def commands_page():
     """Returns a page with the flags of all commands."""
     parts = ["# Commands"]
     for name in commands.COMMANDS:
-        command = commands.command(name)
+        command = commands.find_command(name)
         script = commands.SCRIPTS.get(name)
         parts += [f"## {name}", inspect.cleandoc(command.__doc__)]
         if script:

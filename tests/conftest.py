@@ -92,7 +92,7 @@ def settings_of(monkeypatch):
         monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
         monkeypatch.setattr(flags, "_defined", [])
         name = names.get(script, script)
-        for settings in commands.command(name).SETTINGS:
+        for settings in commands.find_command(name).SETTINGS:
             flags.define(settings)
         if arguments:
             absl_flags.FLAGS(flags._expand([script, *arguments]))

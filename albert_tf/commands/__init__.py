@@ -14,13 +14,16 @@
     export       export TF-Hub modules
     demo-page    try a model in the browser
 
-Each command is a module, or a class of `fine_tune`. --help prints its docstring. Its
-`SETTINGS` are settings classes, whose fields are the flags. Its `main` gets an object
-of each class. If its `TAKES_ARGUMENTS` is true, `main` also gets a list of the
-arguments that are not flags.
+A module, or a class in `fine_tune`, describes each command. Its docstring is the start
+of --help, and its attributes are:
 
-TensorFlow takes seconds to import. Only the body of `main` imports it, so --help and
-errors in flags appear at once.
+    SETTINGS         the settings classes, whose fields are the flags
+    main             the function of the command, which gets an object of each class
+    TAKES_ARGUMENTS  optional: if true, `main` also gets a list of the arguments that
+                     are not flags
+
+TensorFlow takes seconds to import. Only the body of `main` imports TensorFlow. So
+--help and errors in flags appear at once.
 """
 
 import importlib
@@ -45,7 +48,7 @@ SCRIPTS = {
 COMMANDS = (*SCRIPTS, "demo-page")
 
 
-def command(name: str) -> Any:
+def find_command(name: str) -> Any:
     """Returns the module or class that describes a command."""
     if name in ("classify", "tag", "squad", "race"):
         return importlib.import_module(f"{__name__}.fine_tune").COMMANDS[name]
@@ -53,23 +56,23 @@ def command(name: str) -> Any:
 
 
 def run(name: str, argv: list[str] | None = None) -> None:
-    """Runs a command and ends the process, see `flags.run`.
+    """Runs a command, and ends the process as `flags.run` does.
 
     Args:
         name: one of `COMMANDS`.
         argv: the name of the command and its arguments. Default: `sys.argv`, whose
             first element is the script of the command.
     """
-    # --help of an `albert-tf` command names the commands, not the scripts.
+    # {text of --help: replacement}. Help of `albert-tf` shows commands, not scripts.
     names: dict[str, str] = {}
     if argv is not None:
         for other, script in SCRIPTS.items():
             names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         # Let Ctrl-C end the process without a traceback, even during imports. During
-        # training, the module `stopping` handles it.
+        # training, the module `data.stopping` replaces this handler.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    module = command(name)
+    module = find_command(name)
     flags.run(
         module.main,
         module.SETTINGS,

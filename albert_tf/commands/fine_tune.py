@@ -21,7 +21,7 @@ class FineTuning:
 
     Attributes:
         task_type: the type of task, a name in `registry`.
-        SETTINGS: the settings classes, see `commands`.
+        SETTINGS: the settings classes of the task, the run, the model and the devices.
     """
 
     task_type: ClassVar[str]
@@ -30,8 +30,8 @@ class FineTuning:
     @classmethod
     def main(
         cls,
-        task: Any,
-        run: Any,
+        task_settings: Any,
+        run_settings: Any,
         model: ModelSettings,
         devices: DistributionSettings,
     ) -> None:
@@ -39,13 +39,13 @@ class FineTuning:
 
         The arguments are objects of the classes in `SETTINGS`, in their order.
         """
-        task.check(run)
+        task_settings.check(run_settings)
 
         from albert_tf.train import ensembles
 
         family = registry.task(cls.task_type)
         assert family is not None
-        ensembles.run(family, task, run, model, devices)
+        ensembles.run(family, task_settings, run_settings, model, devices)
 
 
 class Classify(FineTuning):

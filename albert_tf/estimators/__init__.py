@@ -2,16 +2,16 @@
 
 In reading order:
 
-    rows        tables in any form (DataFrame, dicts, tf.data, arrays) to rows of JSON
-    notebooks   a table and curves that `fit` shows while it trains
-    base        from_pretrained, fit, evaluate, save, export
+    rows        converts tables (DataFrame, dicts, tf.data, arrays) to rows of JSON
+    notebooks   a table and curves that `fit` shows in a notebook
+    base        base classes with from_pretrained, fit, evaluate, save, export
     texts       TextClassifier, TextRegressor, TokenClassifier
     questions   QuestionAnswerer, MultipleChoice
     pretraining Pretrainer
     pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 
-The classes call the packages `train` and `serve`: `fit` does the same as the scripts,
-and `predict` the same as `predict.py`. As in the scripts, TensorFlow's own log lines
+`fit` does the same as the scripts, and `predict` does the same as `predict.py`, with
+the packages `train` and `serve`. As in the scripts, TensorFlow's own log lines
 are off unless TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
 """
 

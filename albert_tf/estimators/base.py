@@ -1,4 +1,8 @@
-"""Base classes of the estimators: settings, `fit`, answers, `save` and `export`."""
+"""Base classes of the estimators: settings, `fit`, answers, `save` and `export`.
+
+An underscore at the end of an attribute means, as in scikit-learn, that `fit` or `load`
+sets the attribute.
+"""
 
 import contextlib
 import difflib
@@ -45,41 +49,43 @@ Metrics = dict[str, float]
 
 # The settings classes that all fine-tuned estimators share.
 COMMON_SETTINGS = (ModelSettings, DistributionSettings)
-# Short names of settings, with the names of their flags.
+# {short name of a setting: its flag}.
 ALIASES = {
     **{"batch_size": "train_batch_size", "epochs": "num_train_epochs"},
     **{"classes": "labels", "text": "text_columns", "label": "label_column"},
 }
 ExportFormat = Literal["saved_model", "hf", "keras", "onnx", "litert"]
-# Settings that an evaluation does not use; None turns them off.
+# {setting that an evaluation does not use: None}.
 _UNUSED = dict.fromkeys(("export_dir", "threshold_to_export", "wandb", "mlflow"))
-# For each of `FineTuned.defaults`, the flag that a user may set instead.
-_STEPS = ("num_train_steps", "num_warmup_steps", "eval_every_steps")
+# For each flag in `FineTuned.defaults`, in the same order: the flag that gives the same
+# number in steps. If the user sets it, the default is not used.
+_FLAGS_IN_STEPS = ("num_train_steps", "num_warmup_steps", "eval_every_steps")
 
 
 class Model(BaseEstimator):
-    """A model and its settings; opened when it is first used.
+    """A model and its settings. The model is opened when it is first used.
 
     Args:
         model: weights of any format that `weights.load` takes.
-        **settings: see the class.
+        **settings: values of the settings that `setting_names` lists.
 
     Raises:
         InputError: there is no such setting.
     """
 
-    # The settings classes. In estimators with `fit`, they are the script's classes: the
-    # first one has the settings of the task, the second one those of the training.
+    # The settings classes. In estimators with `fit`, these are the script's classes:
+    # first the task's, then the training's, then others.
     settings_classes: ClassVar[tuple[Any, ...]] = ()
-    # Flags that are not settings, because the methods set them.
+    # Flags that the methods set. They are not settings of the estimator.
     reserved: ClassVar[Sequence[str]] = ()
-    # Defaults that differ from those of the script.
+    # {flag: a default that differs from the default of the script}.
     defaults: ClassVar[Values] = {}
 
     def __init__(self, model: str | Path | None = None, **settings: Any):
-        self._check(settings, self.setting_names())
+        self._check_names(settings, self.setting_names())
         self.model = model
         self._settings = settings
+        # {arguments of `predict.load`: its result}.
         self._predictors: dict[Any, Any] = {}
 
     @classmethod
@@ -100,7 +106,10 @@ class Model(BaseEstimator):
 
     @classmethod
     def default_settings(cls) -> dict[str, Any]:
-        """Returns the settings that the class takes, with their defaults."""
+        """Returns the settings that the class takes, with their defaults.
+
+        They also have their short names, see `ALIASES`.
+        """
         items = [item for group in cls.settings_classes for item in flags.fields(group)]
         values = {item.name: item.default for item in items} | {**cls.defaults}
         values |= {k: values[flag] for k, flag in ALIASES.items() if flag in values}
@@ -108,15 +117,17 @@ class Model(BaseEstimator):
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        """Lists the settings that the class takes."""
+        """Returns the names of the settings that the class takes."""
         return list(cls.default_settings())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Returns `model` and the settings, for scikit-learn."""
+        """Returns `model` and the settings, for scikit-learn; ignores `deep`."""
         return {"model": self.model, **self._settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Changes settings, for scikit-learn; a new `model` discards results of `fit`.
+        """Changes `model` or settings, for scikit-learn.
+
+        A new `model` discards the results of `fit`.
 
         Raises:
             InputError: there is no such setting.
@@ -127,44 +138,51 @@ class Model(BaseEstimator):
         self.__dict__.update(changed.__dict__)
         return self
 
-    def _check(self, names: Iterable[str], valid: Sequence[str]) -> None:
-        """Raises InputError for a name that is not valid."""
+    def _check_names(self, names: Iterable[str], valid: Sequence[str]) -> None:
+        """Raises InputError for a name of a setting that is not in `valid`."""
         kind = type(self).__name__
         for name in set(names).difference(valid):
             expected = " or ".join(difflib.get_close_matches(name, valid, 1) or valid)
             raise InputError(f"{kind}: no setting {name!r}; expected {expected}")
 
     def _load_predictor(self, path: str | Path | tuple, options: Values) -> Any:
-        """Opens and caches a model for raw text; a tuple of paths is an ensemble."""
-        key = path, _build_settings(AnswerSettings, options)
-        if key not in self._predictors:
+        """Opens and caches a model for raw text.
+
+        Args:
+            path: the path of the model, or a tuple of the paths of an ensemble.
+            options: values of `AnswerSettings`, by name.
+        """
+        arguments = path, _build_settings(AnswerSettings, options)
+        if arguments not in self._predictors:
             is_ensemble = isinstance(path, tuple)
             load: Any = predict.load_ensemble if is_ensemble else predict.load
             model_files = _build_settings(ModelFileSettings, self._settings)
             with _preserve_global_state():
-                self._predictors[key] = load(*key, files=model_files)
-        return self._predictors[key]
+                self._predictors[arguments] = load(*arguments, files=model_files)
+        return self._predictors[arguments]
 
     def _read(self, data: Any, fields: Values, choices: Any = ()) -> list[rows.Row]:
-        """Returns a text or a table as the rows that `Predictor` takes.
+        """Converts a text or a table to the rows that `Predictor` takes.
 
         Args:
-            data: the user's data.
-            fields: the fields of a row, see `Predictor`.
-            choices: lists of columns that may replace the names of the fields.
+            data: one text, or a table as `rows.read` takes it.
+            fields: the keys of a row, see `Predictor.fields`.
+            choices: lists of columns. The first list whose columns the table has is
+                used. The names of the fields are the last choice.
         """
         data = [data] if isinstance(data, str) else data
         lists = [name for name, is_list in fields.items() if is_list]
         table = rows.read(data, [*choices, tuple(fields)], "texts", lists)
+        # The columns are in the order of the fields. The last fields may be missing.
         return [dict(zip(fields, row.values(), strict=False)) for row in table]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state to pickle, without opened models.
+        """Returns the attributes to pickle, without the opened models.
 
         Raises:
-            pickle.PicklingError: the run is in a temporary folder.
+            pickle.PicklingError: the folder of the run is temporary.
         """
-        if getattr(self, "_temporary", None):
+        if getattr(self, "_is_temporary", None):
             raise pickle.PicklingError(
                 f"{type(self).__name__}: fitted in a temporary folder; use "
                 f"fit(output_dir=...), or save(folder) and load(folder)"
@@ -174,7 +192,10 @@ class Model(BaseEstimator):
 
 @contextlib.contextmanager
 def _preserve_global_state() -> Iterator[None]:
-    """Sets Keras's policy to float32; restores policy and random states at the end."""
+    """Sets Keras's dtype policy to float32 during a `with` block.
+
+    At the end, the policy and the random states of Python and NumPy are restored.
+    """
     old_policy = keras.config.dtype_policy()
     python_state, numpy_state = random.getstate(), np.random.get_state()
     keras.config.set_dtype_policy("float32")
@@ -187,17 +208,22 @@ def _preserve_global_state() -> Iterator[None]:
 
 
 def _build_settings(settings_class: type, values: Values) -> Any:
-    """Builds settings from a user's values; ignores values without a field.
+    """Builds a settings object from the values that a user passes in Python.
+
+    Args:
+        settings_class: the class of the object.
+        values: values by name; names that are not a field of the class are ignored.
 
     Raises:
-        InputError: a value has another type than its field.
+        InputError: a value does not have the type of its field.
     """
     converted = {}
     for name, hint in get_type_hints(settings_class).items():
         if name not in values:
             continue
         value = values[name]
-        # A flag takes a dict as a list of key=value, and a single text as a list.
+        # A dict is stored as a list of "key=value". A single text or path is also valid
+        # for a field that is a list.
         if isinstance(value, dict):
             value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
         elif rows.is_path(value) and get_origin(hint) is tuple:
@@ -211,7 +237,7 @@ def _build_settings(settings_class: type, values: Values) -> Any:
 
 
 class _Warnings(io.TextIOBase):
-    """A log that prints only warnings, to stderr."""
+    """A log that prints only warnings, to stderr, and drops other lines."""
 
     def write(self, text: str) -> int:
         if text.startswith("Warning"):
@@ -220,21 +246,20 @@ class _Warnings(io.TextIOBase):
 
 
 class Trained(Model):
-    """A model that `fit` trains as a script does.
-
-    Settings have the names of the script's flags.
+    """A model that `fit` trains as a script does. Settings are the script's flags.
 
     Attributes:
         folder_: folder of the run, after `fit`.
         metrics_: metrics of the best evaluation; without evaluation, of the last steps.
-        history_: the lines of `metrics.jsonl`, a dict each.
+        history_: the lines of `metrics.jsonl`, each as a dict.
     """
 
     folder_: Path
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Lists the settings in the signature of `fit`, for `help` and editors."""
+        """Adds the settings to the signature of `fit`, for `help` and editors."""
         super().__init_subclass__(**arguments)
+        # A class that inherits `fit` inherits the wrapper of its base class.
         plain_fit: Any = inspect.unwrap(cls.fit)
 
         @functools.wraps(plain_fit)
@@ -251,20 +276,21 @@ class Trained(Model):
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """The lines of `metrics.jsonl`."""
+        """The lines of `metrics.jsonl`, each as a dict."""
         return list(curves.entries(self.folder_ / curves.NAME))
 
     def _to_flags(self, settings: Values) -> dict[str, Any]:
-        """Returns the values of all settings under the names of their flags.
+        """Returns {flag: value} for all settings.
 
         Args:
-            settings: settings that override those of the constructor and of `fit`.
+            settings: settings of this call. They override the settings of `fit`, which
+                override the settings of the constructor.
 
         Raises:
             InputError: there is no such setting, or a setting is given under two names.
         """
-        self._check(settings, self.setting_names())
-        values = {**self._settings, **getattr(self, "_fitted", {}), **settings}
+        self._check_names(settings, self.setting_names())
+        values = {**self._settings, **getattr(self, "_fit_settings", {}), **settings}
         for name, flag in ALIASES.items():
             if name in values and flag in values:
                 raise InputError(f"{name} and {flag}: give one of them")
@@ -276,11 +302,11 @@ class Trained(Model):
         Args:
             script: the function of the script. It takes an object of each settings
                 class, and a log, and returns metrics.
-            values: values of flags, by name.
+            values: {flag: value}.
             verbose: whether to log progress, not only warnings.
 
         Returns:
-            The metrics.
+            The metrics of the script, without the step.
 
         Raises:
             InputError: several workers should train, or see `_build_settings`.
@@ -298,7 +324,7 @@ class Trained(Model):
             with _preserve_global_state():
                 metrics = script(*settings, log)
         except Stopped as stop:
-            # A notebook or a shell goes on after a KeyboardInterrupt.
+            # A notebook or a shell continues after a KeyboardInterrupt.
             if stop.signal is signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise
@@ -315,17 +341,19 @@ class FineTuned(Trained):
     each epoch. All other defaults are those of the script.
     """
 
+    # The class of the task.
     family: ClassVar[type[FineTuningTask]]
-    # Task types of the models that the class opens; () for all types of the family.
+    # The types of task whose models the class opens; () means all types of `family`.
     task_types: ClassVar[tuple[str, ...]] = ()
-    # The columns of a table; the last one has the labels.
+    # The columns of a table with labels; the last one has the labels.
     columns: ClassVar[tuple[str, ...]]
-    # The flags for the files of train, dev and test.
+    # {split: the flag for its file}.
     files: ClassVar[Mapping[str, str]] = FILES
-    # The columns whose values are lists.
+    # The columns of a table whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
-    # Converts a file's examples to tuples, or to texts if the model has one field.
-    _to_values: Callable[[Any], list[Any]]
+    # Converts the examples that `read_examples` reads from a file to the rows of
+    # `__call__`: a tuple of the values of a row, or only a text if there is one field.
+    _to_inputs: Callable[[Any], list[Any]]
     # The folders of the models of an ensemble; empty for one model.
     members_: tuple[str, ...] = ()
     reserved: ClassVar[Sequence[str]] = (
@@ -345,7 +373,7 @@ class FineTuned(Trained):
             folder: folder of `save` or of a run. A list of folders or of patterns, such
                 as "runs/mrpc/run-*", is an ensemble. An ensemble answers with the mean
                 of its models; only one model is in memory at a time.
-                `sklearn.base.clone` copies only the first model.
+                `sklearn.base.clone` copies only the first model of an ensemble.
             **settings: see the class.
 
         Raises:
@@ -370,26 +398,27 @@ class FineTuned(Trained):
         verbose: bool = True,
         **settings: Any,
     ) -> Self:
-        """Fine-tunes as the script does; a run that was killed resumes.
+        """Fine-tunes as the script does.
 
         Args:
             train: the training data, see the class.
-            labels: the labels of `train`, if it has none.
+            labels: the labels, if `train` does not contain them.
             validation: the evaluation data in the form of `train`, or a tuple of that
-                data and its labels. With it, the weights of the best evaluation are
-                kept.
-            output_dir: folder of the run, which a second call resumes. The default is a
-                temporary folder, removed with the estimator.
+                data and its labels. With evaluation data, the model gets the weights of
+                the best evaluation.
+            output_dir: folder of the run. A second call with the same folder resumes
+                the run. By default, the folder is temporary and is removed with the
+                estimator.
             verbose: whether to log progress, not only warnings. A notebook shows a
                 table and curves.
-            **settings: for this call, see the class.
+            **settings: settings for this call, which override the constructor's.
 
         Raises:
-            InputError: data, settings and model do not fit together; see the script.
+            InputError: data, settings and model do not fit together, or see the script.
         """
-        self._fitted, self._temporary = dict[str, Any](), output_dir is None
+        self._fit_settings, self._is_temporary = dict[str, Any](), output_dir is None
         folder = Path(output_dir or tempfile.mkdtemp(prefix="albert_tf-"))
-        if self._temporary:
+        if self._is_temporary:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         with files.lock_folder(folder):
             splits = {"train": (train, labels)}
@@ -399,7 +428,7 @@ class FineTuned(Trained):
             values = self._build_flags(settings, splits, folder)
             script = functools.partial(ensembles.run, self.family)
             self.metrics_ = self._run(script, values, verbose)
-        self.folder_, self.members_, self._fitted = folder, (), settings
+        self.folder_, self.members_, self._fit_settings = folder, (), settings
         self._predictors.clear()
         return self
 
@@ -407,9 +436,9 @@ class FineTuned(Trained):
         """Returns the metrics of a table with labels.
 
         Args:
-            data: see `fit`.
-            labels: the labels of `data`, if it has none.
-            **settings: for this call, see the class.
+            data: the data, in the form of `train` in `fit`.
+            labels: the labels, if `data` does not contain them.
+            **settings: settings for this call.
 
         Raises:
             InputError: the model is not fine-tuned, or the data does not fit it.
@@ -420,10 +449,10 @@ class FineTuned(Trained):
             return self._run(script, values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
-        """Answers raw texts as `predict.py` does, a dict for each row.
+        """Answers raw texts as `predict.py` does; returns a dict for each row.
 
         Args:
-            data: see `predict`.
+            data: the texts, see `predict`.
             **options: see `AnswerSettings`.
 
         Raises:
@@ -434,23 +463,23 @@ class FineTuned(Trained):
         return list(predictor(self._read(data, predictor.fields)))
 
     def predictor(self, **options: Any) -> predict.Predictor | predict.Ensemble:
-        """Opens the model for raw texts; for the options see `AnswerSettings`."""
-        self._check(options, [field.name for field in flags.fields(AnswerSettings)])
+        """Opens the model for raw texts; takes the options of `AnswerSettings`."""
+        self._check_names(options, [f.name for f in flags.fields(AnswerSettings)])
         return self._load_predictor(self.members_ or self.folder, options)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model to a folder that `load` and the scripts open.
 
         Args:
-            folder: receives a TF1 checkpoint with the released names of variables, the
-                configuration, the vocabulary and `task.json`. An earlier `save` is
-                replaced.
+            folder: the folder for a TF1 checkpoint with the released names of
+                variables, the configuration, the vocabulary and `task.json`. A model
+                that `save` has written there is replaced.
 
         Raises:
             InputError: the folder cannot be written, or holds a run or other weights.
         """
         folder = Path(folder)
-        # A run has `task.json`, too.
+        # `save` and a run both write `task.json`, but only a run writes `run.json`.
         is_run = (folder / run_file.NAME).exists()
         is_earlier_save = (folder / metadata.TASK).exists() and not is_run
         if any(folder.glob("*.index")) and not is_earlier_save:
@@ -491,7 +520,7 @@ class FineTuned(Trained):
         return path
 
     def _check_no_ensemble(self) -> None:
-        """Raises InputError for an ensemble."""
+        """Checks that the estimator is one model, not an ensemble."""
         if self.members_:
             folders = ", ".join(self.members_)
             raise InputError(f"{folders}: an ensemble has no weights of its own")
@@ -521,28 +550,30 @@ class FineTuned(Trained):
         return self.settings_classes[0].from_stored(task, self.folder)
 
     def _build_flags(self, settings: Values, splits: Values, folder: Any) -> Values:
-        """Returns the values of the flags of a run, by name.
+        """Returns {flag: value} for a run of the script.
 
         Args:
-            settings: settings that override those of the constructor and of `fit`.
-            splits: data and labels under "train", "dev" and "test".
-            folder: the run's folder, which also gets the files of data from memory.
+            settings: settings of this call, see `_to_flags`.
+            splits: {split: (data, labels)}; a split is "train", "dev" or "test".
+            folder: the run's folder. Data from memory is written to files in it.
         """
         values = self._to_flags(settings)
         if "train" in splits:
-            start = self.model
-            for steps, name in zip(_STEPS, self.defaults, strict=True):
-                if values.get(steps) is None:
+            init_checkpoint = self.model
+            for flag_in_steps, name in zip(_FLAGS_IN_STEPS, self.defaults, strict=True):
+                if values.get(flag_in_steps) is None:
                     values.setdefault(name, self.defaults[name])
         else:
-            start = self.folder
+            init_checkpoint = self.folder
+            # The user's values override those that the model was trained with.
             saved = flags.values(self._saved_settings)
             values = {key: value for key, value in saved.items() if value} | values
             values |= {**_UNUSED, "num_runs": 1, "ensemble": self.members_ or None}
         if "dev" not in splits:
             values.pop("eval_every_epochs", None)
+        # `FLAGS` has do_train, do_eval and do_predict, by split.
         values |= {flag: split in splits for split, flag in FLAGS.items()}
-        values |= {"init_checkpoint": start, "output_dir": folder}
+        values |= {"init_checkpoint": init_checkpoint, "output_dir": folder}
         for split, (data, labels) in splits.items():
             values |= self._prepare_split(split, data, labels, values)
         if values.get("labels"):
@@ -550,29 +581,34 @@ class FineTuned(Trained):
         return values
 
     def _prepare_split(self, split: str, data: Any, labels: Any, values: Any) -> Values:
-        """Returns the flags of a split; writes data from memory to a file.
+        """Returns {flag: value} for a split; writes data from memory to a file.
 
         Args:
             split: "train", "dev" or "test".
             data: the user's data.
-            labels: the user's labels, or None.
-            values: the values of the other flags.
+            labels: the user's labels; None if `data` contains them or lacks labels.
+            values: {flag: value} for the other flags of the run.
         """
         if labels is not None or not rows.is_path(data):
-            columns, lists = self._columns(values)
+            columns, lists = self._find_columns(values)
             table = rows.read(data, [columns], split, lists, labels)
             data = self._write_rows(table, values["output_dir"], split)
         return {self.files[split]: data}
 
-    def _columns(self, values: Values) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the columns of a table, and the columns whose values are lists."""
+    def _find_columns(self, values: Values) -> tuple[Sequence[str], Sequence[str]]:
+        """Returns all columns of a table, and the columns whose values are lists.
+
+        Args:
+            values: {flag: value}; flags may name the columns.
+        """
         return self.columns, self.lists
 
     def _write_rows(self, table: list[rows.Row], folder: Any, split: str) -> Path:
         """Writes rows to the run's folder, in the task's format; returns the path.
 
         Raises:
-            InputError: the file cannot be written, or the folder's run has other rows.
+            InputError: the file cannot be written; or the run in the folder has begun
+                with other rows.
         """
         path = Path(folder, f"{split}_rows.jsonl")
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table)
@@ -586,9 +622,9 @@ class FineTuned(Trained):
         return path
 
     def _read_file(self, path: str | Path) -> list[Any]:
-        """Reads a file as the script does; returns the values of the model's fields."""
+        """Reads a file as the script does; returns the rows for `__call__`."""
         values = self._build_flags({}, {"test": (path, None)}, self.folder)
         task, run, *_ = (_build_settings(c, values) for c in self.settings_classes)
         saved = self._saved_settings
         _, splits = self.family.read_examples(task, saved, run, lambda line: None)
-        return self._to_values(splits["test"][0].examples)
+        return self._to_inputs(splits["test"][0].examples)

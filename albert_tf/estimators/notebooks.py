@@ -13,19 +13,21 @@ from albert_tf import errors
 from albert_tf.train import curves
 
 _MAX_ROWS = 20
-# Minimum seconds between two pictures; the training stops while one is drawn.
+# Minimum seconds between two pictures. The training waits while one is drawn.
 _DRAW_INTERVAL = 10.0
 
 
 def is_running() -> bool:
-    """Whether the process is the kernel of a notebook."""
-    # The kernel of a notebook has imported IPython.
+    """Whether this process is the kernel of a notebook."""
+    # A kernel has imported IPython, so nothing is imported here.
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class Progress(io.TextIOBase):
-    """Shows a table and curves in place of lines of progress; prints other lines.
+    """A log that shows a table and curves in place of lines of progress.
+
+    It prints all other lines.
 
     Args:
         folder: the run's folder.
@@ -43,7 +45,7 @@ class Progress(io.TextIOBase):
     def write(self, text: str) -> int:
         for line in filter(None, text.splitlines()):
             if not line.startswith(("step ", "eval at ")):
-                print(line)  # a notebook shows stderr on a red background
+                print(line)  # to stdout: a notebook shows stderr on a red background
                 continue
             self._line = line
             if time.monotonic() - self._last_draw_time >= _DRAW_INTERVAL:
@@ -51,13 +53,14 @@ class Progress(io.TextIOBase):
         return len(text)
 
     def show(self) -> None:
-        """Shows the metrics of the run; logs a failure and goes on."""
+        """Shows the metrics of the run; a failure is logged as a warning."""
         with errors.log_failure("table of progress"):
-            # The newest file belongs to the current run.
+            # With num_runs, there are several files; the newest one is of the current
+            # run.
             files = self._folder.glob("**/metrics.jsonl")
             path = max(files, key=lambda file: file.stat().st_mtime, default=None)
             if path is None:
-                return  # the run writes it soon
+                return  # the run has not written it yet
             picture = io.BytesIO()
             curves.draw(path, picture)
             table = progress_table(curves.read(path))

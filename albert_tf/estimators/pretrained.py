@@ -1,4 +1,4 @@
-"""Estimators of pretrained models, without fine-tuning."""
+"""Estimators for tasks that a pretrained model does without fine-tuning."""
 
 import sys
 from typing import Any, ClassVar, Self
@@ -19,8 +19,8 @@ from albert_tf.weights.settings import ModelFileSettings
 class Pretrained(Model):
     """A model for a task of `tasks.pretrained`.
 
-    Settings are the options of the task, see `AnswerSettings`, and those of the model's
-    files (`ModelFileSettings`).
+    Settings are the options of the task (`AnswerSettings`) and of the model's files
+    (`ModelFileSettings`).
     """
 
     settings_classes = (AnswerSettings, ModelFileSettings)
@@ -28,11 +28,11 @@ class Pretrained(Model):
     task_type: ClassVar[str]
 
     def __call__(self, data: Any) -> list[dict[str, Any]]:
-        """Answers rows as `predict.py` does, a dict for each row.
+        """Answers rows as `predict.py` does; returns a dict for each row.
 
         Args:
-            data: texts, or a table with the columns of `predictor().fields`; or the
-                path of a file as `predict.py` reads it.
+            data: texts; a table with the columns `predictor().fields`; or the path of a
+                file that `predict.py` can read.
 
         Raises:
             InputError: the model has no head for the task, or see `Predictor`.
@@ -41,6 +41,7 @@ class Pretrained(Model):
         if not rows.is_file(data):
             return list(predictor(self._read(data, predictor.fields)))
         config = PredictSettings(model=str(self.model), input_file=str(data))
+        # Each row has its location in the file, for messages.
         located = text_rows.read(config, (), predictor.fields, log=sys.stderr)
         return list(predictor.answer_located(located))
 
@@ -58,7 +59,12 @@ class FillMask(Pretrained):
     task_type = "fill_mask"
 
     def predict(self, texts: Any) -> list[list[list[dict[str, Any]]]]:
-        """Returns for each text and each [MASK] the tokens with their probabilities."""
+        """Returns the likely tokens for each [MASK] of each text.
+
+        Returns:
+            For each text a list with an item for each [MASK]: a list of dicts, one for
+            each token, with its probability.
+        """
         return [answer["gaps"] for answer in self(texts)]
 
 
@@ -73,14 +79,14 @@ class Scorer(Pretrained):
     def predict(self, texts: Any, *, per_token: bool = False) -> np.ndarray:
         """Returns the score of each text, float [n].
 
-        With `per_token`, it is the mean over the scored tokens.
+        With `per_token`, the score is divided by the number of scored tokens.
         """
         key = "per_token" if per_token else "score"
         return np.array([answer[key] for answer in self(texts)])
 
 
 class SentenceOrder(Pretrained):
-    """Predicts whether two texts are in order."""
+    """Predicts whether the two texts of a pair are in their original order."""
 
     task_type = "sentence_order"
 
@@ -90,12 +96,12 @@ class SentenceOrder(Pretrained):
 
 
 class Embedder(TransformerMixin, Pretrained):
-    """Embeds texts; a transformer for pipelines of scikit-learn."""
+    """Embeds texts; has `fit` and `transform`, for pipelines of scikit-learn."""
 
     task_type = "embedding"
 
     def fit(self, texts: Any = None, labels: Any = None) -> Self:
-        """Returns itself: there is nothing to learn."""
+        """Returns the estimator unchanged, because there is nothing to learn."""
         return self
 
     def transform(self, texts: Any) -> np.ndarray:
@@ -103,5 +109,5 @@ class Embedder(TransformerMixin, Pretrained):
         return np.array([answer["embedding"] for answer in self(texts)])
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Always true."""
+        """Whether scikit-learn may call `transform`: always."""
         return True

@@ -1,4 +1,4 @@
-"""Pretraining from Python."""
+"""`Pretrainer`: pretraining from Python."""
 
 import tempfile
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ class Pretrainer(Trained):
         )
         FillMask("runs/small").predict("The [MASK] is here.")
 
-    The folder of the run is a `model` for all other classes.
+    All other estimators take the folder of the run as their `model`.
 
     Args:
-        model: the size of the model: a name that `AlbertConfig.named` takes, or an
-            `albert_config.json`. The weights start from random numbers, or from
-            `init_checkpoint`.
+        model: the sizes of the model: a name that `AlbertConfig.named` takes, or the
+            path of an `albert_config.json`. The initial weights are random, unless the
+            setting `init_checkpoint` names others.
         **settings: values of the settings that `setting_names` lists.
     """
 
@@ -72,18 +72,20 @@ class Pretrainer(Trained):
         verbose: bool = True,
         **settings: Any,
     ) -> Self:
-        """Pretrains as the script does; a run that was killed resumes.
+        """Pretrains as the script does.
 
         Args:
             records: TFRecord files or patterns of `create_pretraining_data.py`.
-            output_dir: folder of the run, which a second call resumes.
-            validation: files or patterns to evaluate on.
+            output_dir: folder of the run. A second call with the same folder resumes
+                the run.
+            validation: TFRecord files or patterns to evaluate on.
             verbose: whether to log progress, not only warnings. A notebook shows a
                 table and curves.
-            **settings: for this call, see the class.
+            **settings: settings for this call, which override the constructor's.
 
         Raises:
-            InputError: records, settings and model do not fit together; see the script.
+            InputError: records, settings and model do not fit together, or see the
+                script.
         """
         values: dict[str, Any] = {"input_file": records, "output_dir": output_dir}
         if validation is not None:
@@ -93,25 +95,33 @@ class Pretrainer(Trained):
         return self
 
     def evaluate(self, records: Paths, **settings: Any) -> Metrics:
-        """Returns the metrics of the run's best checkpoint on other records.
+        """Returns the metrics of the best checkpoint on other records.
+
+        The checkpoint is from the run of `fit`; without `fit`, it is `init_checkpoint`.
 
         Args:
             records: TFRecord files or patterns.
-            **settings: for this call, see the class.
+            **settings: settings for this call.
 
         Raises:
             InputError: there are no weights yet, or records and model do not fit.
         """
-        start = getattr(self, "folder_", self._settings.get("init_checkpoint"))
-        if start is None:
+        checkpoint = getattr(self, "folder_", self._settings.get("init_checkpoint"))
+        if checkpoint is None:
             raise InputError(f"{type(self).__name__}: not trained; call fit() first")
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             values = {"do_train": False, "do_eval": True, "output_dir": folder}
-            values |= {"input_file": records, "init_checkpoint": start}
+            values |= {"input_file": records, "init_checkpoint": checkpoint}
             return self._pretrain(settings, values, verbose=False)
 
     def _pretrain(self, settings: Values, values: Values, verbose: bool) -> Metrics:
-        """Runs the script with the user's settings, and with values of other flags."""
+        """Runs the script; returns its metrics.
+
+        Args:
+            settings: the user's settings for this call.
+            values: {flag: value} for flags that are not settings.
+            verbose: see `fit`.
+        """
         if self.model is None:
             raise InputError("Pretrainer: no model; pass the name of a size")
         flags = self._to_flags(settings) | {**values, "albert_config_file": self.model}

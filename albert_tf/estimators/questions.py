@@ -17,8 +17,8 @@ class QuestionAnswerer(FineTuned):
 
     Data is the path of a file in SQuAD's format, or a table with the columns
     `question`, `context` and `answers`. `answers` is a list of dicts with `text` and
-    `answer_start`, or one dict with a list under each key, as in Hugging Face's data
-    sets. If `answers` is empty, the passage does not answer the question.
+    `answer_start`, or one dict with these keys and lists as values, as in Hugging
+    Face's data sets. If `answers` is empty, the passage does not answer the question.
     """
 
     family = QuestionAnswering
@@ -28,7 +28,7 @@ class QuestionAnswerer(FineTuned):
     files: ClassVar = {**FineTuned.files, "dev": "predict_file"}
 
     def predict(self, questions: Any, **options: Any) -> list[str]:
-        """Returns the answer to each question; "" if it has none.
+        """Returns the answer to each question; "" if the passage has no answer.
 
         Args:
             questions: dicts or a table with `question` and `context`; pairs (question,
@@ -40,7 +40,8 @@ class QuestionAnswerer(FineTuned):
         """
         return [answer["answer"] for answer in self(questions, **options)]
 
-    def _to_values(self, examples):
+    def _to_inputs(self, examples):
+        # The values of a row: question and context.
         return [
             (question.text, paragraph.context)
             for paragraph in examples.paragraphs
@@ -48,6 +49,7 @@ class QuestionAnswerer(FineTuned):
         ]
 
     def _write_rows(self, table, folder, split):
+        # A file in SQuAD's format needs two more keys.
         for number, row in enumerate(table, 1):
             answers = reading.parse_answers(row["answers"], f"{split}, row {number}")
             row |= {"id": number, "is_impossible": not answers}
@@ -57,8 +59,9 @@ class QuestionAnswerer(FineTuned):
 class MultipleChoice(FineTuned):
     """Chooses among options, with the settings of `run_race.py`.
 
-    Data is the path of a file of JSON lines, or a table, with `article`, `question`,
-    `options` (a list) and `answer` (a letter, or a number from 0 on).
+    Data is the path of a file of JSON lines, or a table. The keys or columns are
+    `article`, `question`, `options` (a list) and `answer` (a letter, or a number from 0
+    on).
     """
 
     family = MultipleChoiceTask
@@ -67,7 +70,7 @@ class MultipleChoice(FineTuned):
     lists = ("options",)
 
     def predict(self, questions: Any, **options: Any) -> np.ndarray:
-        """Returns the number of the chosen option of each question, int [n], from 0 on.
+        """Returns the index of the chosen option of each question, int [n].
 
         Args:
             questions: dicts or a table with `article`, `question` and `options`; or the
@@ -79,5 +82,6 @@ class MultipleChoice(FineTuned):
         """
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
-    def _to_values(self, examples):
+    def _to_inputs(self, examples):
+        # The values of a row: article, question and options.
         return [(q.article, q.text, [*q.options]) for q in examples]

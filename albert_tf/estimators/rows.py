@@ -1,4 +1,4 @@
-"""Converts tables of any form to rows of JSON values."""
+"""Converts tables of any form to rows: dicts of JSON values by column."""
 
 import json
 import os
@@ -14,14 +14,15 @@ Row = dict[str, Any]
 
 
 def is_path(data: Any) -> bool:
-    """Whether data is the name of a file or folder."""
+    """Whether data is a `str` or `Path`; there may be no such file."""
     return isinstance(data, (str, os.PathLike))
 
 
 def is_file(data: Any) -> bool:
-    """Whether data is a file and not a text.
+    """Whether data is the path of a file, and not a text.
 
-    A `Path` is a file. A `str` is a file if it has a suffix and the file exists.
+    A `Path` is always a file. A `str` is a file if it has a suffix, such as .csv, and
+    the file exists.
     """
     if isinstance(data, str):
         return bool(os.path.splitext(data)[1]) and os.path.isfile(data)
@@ -35,18 +36,19 @@ def read(
     lists: Sequence[str] = (),
     labels: Any = None,
 ) -> list[Row]:
-    """Returns the rows of a table, with JSON's types.
+    """Returns the rows of a table as dicts of JSON values, in the order of columns.
 
     Args:
         data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
             `tf.data.Dataset` of rows, not of batches; or rows: dicts, sequences with a
             value for each column, or single values for one column.
-        choices: lists of columns. The first list whose columns the table has is read;
-            other columns are ignored. If the table's columns are numbered from 0, a
-            list with the same number of columns names them.
+        choices: lists of columns. The first list whose columns the table has is read,
+            and other columns of the table are ignored. If the table's columns have no
+            names but numbers from 0 on, a list with the same number of columns is read.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
-        labels: the values of the last column, if the data lacks this column.
+        labels: the labels, if the data lacks them: the values of the last column in
+            each list of `choices`.
 
     Raises:
         InputError: the data has another form, or a row lacks a value.
@@ -56,12 +58,12 @@ def read(
             f"{name}: {errors.quote(data)}; expected a table: a DataFrame, a list of "
             f"rows, or a tf.data.Dataset; or the path of a file"
         )
-    label = choices[0][-1]
+    label = choices[0][-1]  # the column of the labels, used only with `labels`
     if labels is not None:
         choices = [columns[:-1] for columns in choices]
-    has_lists = len(choices[0]) == 1 and choices[0][0] in lists
+    has_list_rows = len(choices[0]) == 1 and choices[0][0] in lists
     with errors.wrap_read(name, "a table"):
-        table = _to_frame(data, has_lists)
+        table = _to_frame(data, has_list_rows)
     if not len(table):
         raise InputError(f"{name}: no row; expected one or more")
     table = _select(table, choices, name)
@@ -70,6 +72,7 @@ def read(
             is_table = len(getattr(labels, "shape", ())) == 2
             column = _to_frame(labels if is_table else {label: labels})
             table[label] = column.set_axis(table.index)
+    # None replaces NaN.
     table, rows = table.where(table.notna(), None), []
     for number, cells in enumerate(table.to_dict("records"), 1):
         location = f"{name}, row {number}"
@@ -82,25 +85,26 @@ def read(
     return rows
 
 
-def _to_frame(data: Any, has_lists: bool = False) -> pandas.DataFrame:
+def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
     """Returns a table as a DataFrame of objects.
 
     Args:
         data: see `read`.
-        has_lists: whether the table has only one column, and its values are lists.
+        has_list_rows: whether the table has one column of lists, so a row that is a
+            list is a single value.
     """
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
     elif hasattr(data, "as_numpy_iterator"):  # tf.data
         data = data.as_numpy_iterator()
     if isinstance(data, Mapping):
-        # A dict with a text is one row; other dicts have columns.
+        # A dict with a text among its values is one row; other dicts have columns.
         is_row = any(isinstance(value, str) for value in data.values())
         data = [data] if is_row else {key: [*cells] for key, cells in data.items()}
     elif not isinstance(data, pandas.DataFrame):
         data = [*data]
-        # A list is then the only cell of its row, not a sequence of cells.
-        if has_lists:
+        if has_list_rows:
+            # A list becomes the only cell of its row, instead of several cells.
             data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
 
@@ -108,7 +112,7 @@ def _to_frame(data: Any, has_lists: bool = False) -> pandas.DataFrame:
 def _select(
     table: pandas.DataFrame, choices: Sequence[Sequence[str]], name: str
 ) -> pandas.DataFrame:
-    """Returns the columns of the first list of `choices` that fits a table."""
+    """Returns only the columns of a table that `choices` names, see `read`."""
     names = [str(column) for column in table.columns]
     is_numbered = names == [str(n) for n in range(len(names))]
     for columns in choices:
@@ -122,7 +126,7 @@ def _select(
 
 
 def label_to_text(label: Any) -> str:
-    """Returns a label as files and models store it."""
+    """Returns a label as the text in files and models; JSON if it is not a text."""
     return label if isinstance(label, str) else json.dumps(to_json_value(label))
 
 
@@ -130,16 +134,16 @@ def to_json_value(value: Any) -> Any:
     """Converts a value to JSON's types; arrays and sets become lists.
 
     Raises:
-        TypeError: a value has no such type.
+        TypeError: JSON has no type for a value.
         UnicodeDecodeError: bytes are not UTF-8.
     """
     return json.loads(json.dumps(value, default=_to_builtin))
 
 
 def _to_builtin(value: Any) -> Any:
-    """Converts a value for which JSON has no type."""
+    """Converts a value for which `json.dumps` has no type."""
     if isinstance(value, bytes):
         return value.decode()
-    if hasattr(value, "tolist"):  # NumPy
+    if hasattr(value, "tolist"):  # an array or number of NumPy
         return value.tolist()
     return os.fspath(value) if is_path(value) else list(value)

@@ -29,47 +29,49 @@ _PAIR = ("text_a", "text_b")
 
 
 class _Texts(FineTuned):
-    """Base of `TextClassifier` and `TextRegressor`."""
+    """Base of `TextClassifier` and `TextRegressor`, for tables with texts or pairs."""
 
     family = Classification
     settings_classes = (ClassificationSettings, ClassifierRunSettings, *COMMON_SETTINGS)
     files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 
     def _prepare_split(self, split, data, labels, values):
+        # The flags also describe the table: its columns and the kind of its labels.
         kind = values.get("kind") or self.task_types[0]
         if kind not in self.task_types:
             kinds = " or ".join(self.task_types)
             raise InputError(f"{type(self).__name__}: kind={kind!r}; expected {kinds}")
-        text, label = _text_columns(values), str(values.get("label_column", "label"))
+        columns, label = _list_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
         if labels is not None or not rows.is_path(data):
-            # Without the setting `text`, a table may have pairs of texts.
-            pair = [(*_PAIR, label)] if text == ("text",) else []
+            # If the user names no columns, the table may instead have those in `_PAIR`.
+            pair = [(*_PAIR, label)] if columns == ("text",) else []
             lists = (label,) if kind == "multi_label" else ()
-            table = rows.read(data, [(*text, label), *pair], split, lists, labels)
-            text = tuple(table[0])[:-1]  # the columns that the table has
+            table = rows.read(data, [(*columns, label), *pair], split, lists, labels)
+            columns = tuple(table[0])[:-1]  # the text or the pair that the table has
             if split == "train" and kind != "regression":
                 flags["labels_are_json"] = _are_json([row[label] for row in table])
             data = self._write_rows(table, values["output_dir"], split)
-        return {**flags, self.files[split]: data, "text_columns": text}
+        return {**flags, self.files[split]: data, "text_columns": columns}
 
-    def _to_values(self, examples):
+    def _to_inputs(self, examples):
+        # An example has an id, a text, the second text of a pair or None, and a label.
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # A table may have the columns of the training.
-        text = _text_columns(vars(self._saved_settings) | self._to_flags({}))
-        choices = [text] if len(text) <= len(fields) else []
+        # A table may have the columns with which the model was trained.
+        columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
+        choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
 
 
 class TextClassifier(ClassifierMixin, _Texts):
     """Classifies texts or pairs of texts.
 
-    Settings are the flags of `run_classifier.py`, `text` and `label`. `text` is the
-    column of the text, or a tuple of the two columns of a pair. `label` is the column
-    of the label. With `kind="multi_label"` each text has a list of labels.
-    `class_weights` is "balanced", or a dict of labels to numbers.
+    Settings are the flags of `run_classifier.py`, and `text` and `label`. `text` is the
+    name of the column with the text, or a tuple of the two names for pairs. `label` is
+    the name of the column with the label. With `kind="multi_label"`, each text has a
+    list of labels. `class_weights` is "balanced", or a dict of labels to numbers.
 
         model = TextClassifier.from_pretrained("albert_base_v2")
         model.fit(train, validation=dev, text="review", label="stars", epochs=3)
@@ -77,18 +79,19 @@ class TextClassifier(ClassifierMixin, _Texts):
 
     Attributes:
         classes_: the labels, with their types in the data of `fit`, in the order of
-            `predict_proba`. They have the order of the setting `classes`, or else are
-            sorted. `threshold` applies to `classes_[1]`.
+            the columns of `predict_proba`. This is the order of the setting `classes`;
+            without this setting, the labels are sorted. `threshold` applies to
+            `classes_[1]`.
     """
 
     task_types = ("classification", "multi_label")
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels in the order of the outputs."""
+        """The labels, with their types in the data of `fit`."""
         decode = json.loads if self._saved_settings.labels_are_json else str
         values = [decode(label) for label in self._saved_settings.labels]
-        # Otherwise NumPy would convert labels of several types to one type.
+        # With the dtype object, NumPy does not convert labels of several types to one.
         return np.array(values, None if len(set(map(type, values))) == 1 else object)
 
     def predict(self, texts: Any, **options: Any) -> np.ndarray:
@@ -111,7 +114,7 @@ class TextClassifier(ClassifierMixin, _Texts):
         classes = dict(zip(labels, self.classes_.tolist(), strict=True))
         if "label" in answers[0]:
             return np.array([classes[a["label"]] for a in answers], self.classes_.dtype)
-        # NumPy would make an array of rank 2 from lists of equal length.
+        # `np.array` would make an array of rank 2 from lists of equal length.
         lists = [[classes[label] for label in answer["labels"]] for answer in answers]
         return pandas.Series(lists, dtype=object).to_numpy()
 
@@ -123,7 +126,7 @@ class TextClassifier(ClassifierMixin, _Texts):
 
 
 class TextRegressor(RegressorMixin, _Texts):
-    """Predicts a number for texts or pairs; settings as for `TextClassifier`."""
+    """Predicts a number for each text or pair; settings as for `TextClassifier`."""
 
     task_types = ("regression",)
 
@@ -148,8 +151,8 @@ class TokenClassifier(FineTuned):
         """Returns the spans of each text.
 
         Args:
-            texts: raw texts, of any length; or the path of a file, whose words are
-                joined by spaces.
+            texts: raw texts of any length; or the path of a file as for `fit`, whose
+                words are joined by spaces.
             **options: see `AnswerSettings`: `runtime`, `batch_size`.
 
         Returns:
@@ -161,27 +164,32 @@ class TokenClassifier(FineTuned):
         """
         return [answer["spans"] for answer in self(texts, **options)]
 
-    def _columns(self, values):
+    def _find_columns(self, values):
+        # Both columns have lists.
         tokens, tags = values.get("token_column"), values.get("label_column")
         columns = (tokens or "tokens", tags or "tags")
         return columns, columns
 
-    def _to_values(self, examples):
+    def _to_inputs(self, examples):
         return [" ".join(sentence.words) for sentence in examples]
 
 
-def _text_columns(values: Values) -> tuple[str, ...]:
-    """Returns the columns of the text or pair, from the values of flags."""
+def _list_columns(values: Values) -> tuple[str, ...]:
+    """Returns the one or two names of the columns of texts, from {flag: value}."""
     names = values.get("text_columns", "text")
     names = [names] if isinstance(names, (str, int)) else names
     return tuple(map(str, names))
 
 
 def _are_json(labels: Sequence[Any]) -> bool:
-    """Whether labels, or the items of lists of labels, are not texts.
+    """Whether labels are numbers or other values of JSON, and not texts.
+
+    Args:
+        labels: a label of each example, or with multi_label a list of its labels.
 
     Raises:
-        InputError: labels are texts and numbers, or rows of 0 and 1.
+        InputError: some labels are texts and others are not, or the labels of an
+            example are a row of 0 and 1.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
     if any(each.count(0) > 1 or each.count(1) > 1 for each in lists):

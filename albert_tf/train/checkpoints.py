@@ -1,10 +1,10 @@
-"""Checkpoints of a run: TF1 checkpoints that also hold the number of examples seen.
+"""Checkpoints of a run: TF1 checkpoints with further tensors to resume exactly.
 
 The folder of a run has the files of the released code: `checkpoint`,
 `albert_config.json`, and `model.ckpt-<step>.*` with the optimizer's slots and
-`global_step`. So the released code can resume a run of this code, and vice versa.
-Tensors under `albert_tf/` hold the number of examples seen, the states of the dropout
-seeds and the loss scale.
+`global_step`. So the released code can resume a run of this code, and vice versa. The
+further tensors have names under `albert_tf/`: the number of examples seen, the states
+of the dropout seeds, and the loss scale.
 """
 
 import shutil
@@ -21,17 +21,18 @@ from albert_tf.errors import InputError
 from albert_tf.weights import checkpoints, metadata
 from albert_tf.weights.checkpoints import BEST
 
+# The name of the tensor with the number of examples seen.
 _EXAMPLES = "albert_tf/examples_seen"
 _SUFFIXES = (".data-00000-of-00001", ".index")
 
 
 class Checkpoints:
-    """The checkpoints in one folder.
+    """Saves, restores and deletes the checkpoints in the folder of a run.
 
     Args:
         folder: the folder, which need not exist yet.
         model: the model to save and restore.
-        optimizer: the optimizer, for its slots and step.
+        optimizer: the optimizer, whose slots and step are also saved.
         keep: number of newest checkpoints to keep, besides the best; 0 keeps all.
     """
 
@@ -45,7 +46,9 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # Seeds get numbers: their Keras names depend on the models built before.
+        # {name of a tensor: state of a dropout seed or of loss scaling}. Seeds are
+        # numbered, because the name of a Keras variable depends on the models that the
+        # process has built before.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -61,7 +64,7 @@ class Checkpoints:
         return self._folder / f"model.ckpt-{step}"
 
     def newest(self) -> Path | None:
-        """Returns the prefix of the newest checkpoint, or None without checkpoints."""
+        """Returns the prefix of the newest checkpoint, or None if there is none."""
         steps = checkpoints.steps(self._folder)
         return self.prefix(steps[-1]) if steps else None
 
@@ -70,8 +73,8 @@ class Checkpoints:
 
         Args:
             prefix: path of a checkpoint of this code or of the released code.
-            batch_size: examples per step, to compute the number of examples seen if
-                the checkpoint does not have it.
+            batch_size: examples per step. A checkpoint of the released code lacks the
+                number of examples seen, so it is computed from this argument.
 
         Returns:
             The number of examples seen.
@@ -82,17 +85,18 @@ class Checkpoints:
         self._load(prefix, optimizer=self._optimizer)
         source = weights.open_source(prefix)
         for name, variable in self._state.items():
-            if name in source.ignored:  # tensors that are no weights
+            if name in source.ignored:  # the tensors that are not weights
                 variable.assign(source.read(name))
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return count_steps(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Loads weights; an error about another model is shortened to one line."""
+        """Loads weights; an error about another model gets a message of one line."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
+            # The second line of the message has the first difference.
             difference = str(misfit).splitlines()[1].strip()
             raise InputError(
                 f"--output_dir={self._folder}: {prefix.name} has another model "
@@ -100,7 +104,7 @@ class Checkpoints:
             ) from misfit
 
     def save(self, examples_seen: int) -> None:
-        """Writes a checkpoint of the current step, and deletes old ones.
+        """Writes a checkpoint of the current step, and deletes the oldest ones.
 
         Raises:
             InputError: the checkpoint cannot be written.
@@ -112,7 +116,8 @@ class Checkpoints:
         weights.save(self._model, prefix, "tf1", optimizer=optimizer, extra=extra)
         steps = checkpoints.steps(self._folder)
         for old_step in steps[: -self._keep] if self._keep else ():
-            # The index is deleted first: a checkpoint without an index is ignored.
+            # The index is deleted first. If the process is killed before it deletes the
+            # data, the checkpoint is ignored, because it has no index.
             for suffix in reversed(_SUFFIXES):
                 with errors.wrap_write(self.prefix(old_step)):
                     Path(f"{self.prefix(old_step)}{suffix}").unlink(missing_ok=True)
@@ -139,7 +144,11 @@ class Checkpoints:
         return True
 
     def mark_best(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Copies a checkpoint to `model.ckpt-best`, and writes the content of `best`.
+        """Copies a checkpoint to `model.ckpt-best`, and writes what `best` returns.
+
+        Args:
+            step: the step of the checkpoint.
+            metrics: the step and the metrics of the evaluation.
 
         Raises:
             InputError: the copy cannot be written; the previous best checkpoint stays.
@@ -152,5 +161,5 @@ class Checkpoints:
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns the number of updates of an optimizer, which is equal on all devices."""
+    """Returns the number of updates of an optimizer, the same on all devices."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))

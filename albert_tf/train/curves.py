@@ -12,9 +12,9 @@ NAME = "metrics.jsonl"
 # The numbers of a run: curves["eval"]["loss"] is {step: value}, in the order of steps.
 Curves = dict[str, dict[str, dict[int, float]]]
 
-# Keys of numbers that are not metrics.
+# Keys of an entry whose values are not metrics.
 _PROGRESS_KEYS = ("step", "time", "waiting_share", "sequences_per_second", "steps")
-# The title of each panel, and the endings of the names of its curves.
+# {title of a panel: endings of the names of the metrics that it shows}.
 _PANELS = {
     "Loss": ("loss",),
     "Score": ("accuracy", "f1", "exact", "exact_match", "corr", "pearson", "spearman"),
@@ -23,7 +23,7 @@ _PANELS = {
 
 
 def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
-    """Yields the entries of a run, one per line; skips incomplete lines.
+    """Yields the entries of `metrics.jsonl`, one per line; skips incomplete lines.
 
     Args:
         metrics_file: lines of JSON objects, each with a "kind" ("train", "eval",
@@ -44,10 +44,10 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read(metrics_file: str | Path) -> Curves:
-    """Reads the numbers of a run.
+    """Reads the metrics of a run by kind, name and step.
 
-    A resumed run repeats steps. Its numbers replace older numbers of the same and of
-    later steps.
+    A resumed run repeats steps. So an entry replaces older entries of the same step and
+    of later steps.
 
     Args:
         metrics_file: see `entries`.
@@ -64,7 +64,7 @@ def read(metrics_file: str | Path) -> Curves:
             if name in _PROGRESS_KEYS or type(value) not in (int, float):
                 continue
             curve = curves.setdefault(entry["kind"], {}).setdefault(name, {})
-            # Remove the older numbers of this and later steps.
+            # Remove the older numbers of this step and of later steps.
             while curve and next(reversed(curve)) >= entry["step"]:
                 curve.popitem()
             curve[entry["step"]] = value
@@ -95,8 +95,9 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
         ax.grid(alpha=0.25)
         for kind, curves in read(metrics_file).items():
             for name, curve in curves.items():
-                if name.endswith(endings) and name != "eval_loss":  # equals "loss"
-                    # Evaluations are few, so each one is marked.
+                # "eval_loss" is the same number as "loss".
+                if name.endswith(endings) and name != "eval_loss":
+                    # Each evaluation gets a marker, because there are few.
                     marker = "" if kind == "train" and len(curve) > 1 else "o"
                     label = f"{name.replace('_', ' ')}, {kind}"
                     ax.plot([*curve], [*curve.values()], marker=marker, label=label)

@@ -13,7 +13,9 @@ from albert_tf.train.settings import DistributionSettings
 
 
 def create(config: DistributionSettings) -> tf.distribute.Strategy:
-    """Finds the devices of a run. Call it before any other use of TensorFlow.
+    """Creates the strategy for the devices of a run.
+
+    Call this function before any other use of TensorFlow.
 
     Several workers run the same command. They find each other by `TF_CONFIG` (see
     `tf.distribute.cluster_resolver.TFConfigClusterResolver`), or by Slurm's variables
@@ -34,7 +36,7 @@ def create(config: DistributionSettings) -> tf.distribute.Strategy:
             cpu, [tf.config.LogicalDeviceConfiguration()] * config.cpu_devices
         )
     kind = config.distribution
-    if kind == "multi_worker" or (kind == "auto" and _lists_workers()):
+    if kind == "multi_worker" or (kind == "auto" and _environment_names_workers()):
         return _connect_workers()
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
@@ -53,12 +55,13 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-def pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Returns the number of tokens to a multiple of which batches are padded.
+def choose_pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
+    """Chooses the lengths of batches: the multiples of the returned number of tokens.
 
-    0 means that all batches are padded to the maximum length. XLA compiles a step for
-    each length, so there should be few lengths. On a CPU without `xla`, it compiles at
-    most GELU, in 35 ms, so there may be many.
+    A batch is padded to the next multiple, or with 0 to the maximum length. If XLA
+    compiles whole steps, it does so once for each length, so there should be few
+    lengths. On a CPU without `xla`, XLA compiles at most GELU, which takes 35 ms for
+    each length. So batches may then have any length.
 
     Args:
         strategy: the devices.
@@ -76,7 +79,8 @@ def all_reduce_sum(
 ) -> list[float]:
     """Returns the sum of each float32 number over the replicas of all workers.
 
-    The call returns when all workers have made it.
+    Each replica of a worker adds the worker's `values`. The call returns only after all
+    workers have made it.
     """
 
     def add():
@@ -88,8 +92,8 @@ def all_reduce_sum(
 
 
 @contextlib.contextmanager
-def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Turns the errors that TensorFlow raises for a lost worker into InputError.
+def wrap_lost_worker(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Turns the errors of a `with` block that come from a lost worker into InputError.
 
     If a worker dies or hangs, TensorFlow's coordination service makes all collective
     operations of the other workers fail.
@@ -118,17 +122,19 @@ def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> 
     if strategy.num_replicas_in_sync == 1:
         return
 
-    def replica_id():
+    def get_replica_id():
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
-    ids = strategy.experimental_local_results(strategy.run(replica_id))
+    ids = strategy.experimental_local_results(strategy.run(get_replica_id))
+    # The only variables that are not trained are the states of seed generators. A state
+    # is [seed, counter].
     for variable in model.non_trainable_variables:
         values = strategy.experimental_local_results(variable.value)
         for replica, value in zip(ids, values, strict=True):
             value.assign(value + tf.constant([int(replica), 0], value.dtype))
 
 
-def _lists_workers() -> bool:
+def _environment_names_workers() -> bool:
     """Whether TF_CONFIG is set, or srun started this process as one of several."""
     in_slurm_step = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
     return "TF_CONFIG" in os.environ or in_slurm_step
@@ -136,23 +142,23 @@ def _lists_workers() -> bool:
 
 def _connect_workers() -> tf.distribute.Strategy:
     """Finds and connects the workers."""
-    if not _lists_workers():
+    if not _environment_names_workers():
         raise InputError(
             "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
             "start with Slurm's srun"
         )
     resolvers = tf.distribute.cluster_resolver
-    source, find_workers = "Slurm", resolvers.SlurmClusterResolver
+    source, resolver_class = "Slurm", resolvers.SlurmClusterResolver
     if "TF_CONFIG" in os.environ:
-        source, find_workers = "TF_CONFIG", resolvers.TFConfigClusterResolver
+        source, resolver_class = "TF_CONFIG", resolvers.TFConfigClusterResolver
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(find_workers())
-    # Slurm's resolver calls `nvidia-smi`, and OSError means that there is none.
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver_class())
+    # Slurm's resolver runs `nvidia-smi`. OSError means that there is no such program.
     except (ValueError, KeyError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise InputError(f"{source}: cannot connect the workers: {error}") from None
     finally:
-        # TensorFlow has installed another handler, which hides the signal from the run.
+        # The strategy has installed its own handler, which hides SIGTERM from the run.
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 

@@ -1,8 +1,8 @@
-"""Evaluates and predicts with the mean of the answers of several fine-tuned models.
+"""Ensembles: the mean of the answers of several fine-tuned models.
 
     run_classifier.py --ensemble=runs/a,runs/b,'runs/mrpc/run-*' --do_eval --do_predict
 
-Only one model is in memory at a time. The paper's best results on GLUE (6 to 17
+Only one member is in memory at a time. The paper's best results on GLUE (6 to 17
 checkpoints per task), SQuAD and RACE are ensembles (paper 4.9).
 """
 
@@ -27,12 +27,12 @@ from albert_tf.weights import metadata
 
 
 class _Member(NamedTuple):
-    """A model of an ensemble, or the ensemble.
+    """A member of an ensemble with its answers, or the mean of all members.
 
     Attributes:
-        folder: the model's folder, or "ensemble".
-        answers: answers by the name of the split.
-        metrics: metrics of the splits with labels, by name.
+        folder: the folder of the member; "ensemble" for the mean.
+        answers: {name of a split: the answers to its examples}.
+        metrics: the metrics of these answers, by name; empty without labels.
     """
 
     folder: str
@@ -40,8 +40,8 @@ class _Member(NamedTuple):
     metrics: Mapping[str, float]
 
 
-# Returns the metrics of answers, see `_measure`.
-_Measure = Callable[[Mapping[str, Any]], dict[str, float]]
+# The type of `_measure` without its first two parameters.
+_MeasureFunction = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
 def run(
@@ -52,26 +52,27 @@ def run(
     devices: DistributionSettings,
     log: IO[str] = sys.stderr,
 ) -> dict[str, float]:
-    """Fine-tunes, evaluates and predicts with a model or an ensemble.
+    """Fine-tunes, evaluates and predicts with one model or with an ensemble.
 
-    With `config.ensemble`, the mean of its members' answers is evaluated and written;
-    --do_train trains the members first. Without it, this is `finetune.run`.
+    Without `config.ensemble`, this function only calls `finetune.run`. Otherwise, the
+    mean of the members' answers is evaluated and written; --do_train trains the members
+    first.
 
-    For classes, choices and tags, the members' probabilities are averaged, and for
-    regressions their numbers. Answers of SQuAD are merged by their text and position;
+    The answers are probabilities in classification, multiple choice and tagging, and
+    numbers in regression. Answers of SQuAD are merged by text and position;
     their probabilities and the null odds are means over all members. The output files
     are the same as for one model. `ensemble.json` has the members and their metrics.
 
     Args:
         family: the class of the task.
-        settings: the family's settings.
-        config: the run's settings; `ensemble` names the members.
-        model: the model's files.
+        settings: the settings of the task.
+        config: the settings of the run; `ensemble` has the folders of the members.
+        model: the settings of the model.
         devices: the settings of the devices.
         log: receives progress.
 
     Returns:
-        The metrics of the ensemble, or see `finetune.run`.
+        The metrics of the ensemble, or the result of `finetune.run`.
 
     Raises:
         InputError: the members have different tasks, or see `finetune.run`.
@@ -90,17 +91,27 @@ def run(
     folders = metadata.find_members(members, "--ensemble")
     if len(folders) == 1:
         return finetune.run(job.change(init_checkpoint=folders[0]))
-    # Only training has several runs and trackers.
+    # Only training needs several runs and trackers, and no training follows.
     job = job.change(do_train=False, num_runs=1, wandb=None, mlflow=None)
     return _combine(job, folders, config.ensemble_search)
 
 
 def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, float]:
-    """Evaluates and predicts with two or more members; see `run`."""
+    """Evaluates and predicts with the mean of two or more members.
+
+    Args:
+        job: the run.
+        folders: the folders of the members.
+        search: the value of --ensemble_search: the maximum number of members to choose;
+            None to use all.
+
+    Returns:
+        The metrics of the ensemble.
+    """
     with loop.lock_output_dir(job.config, job.strategy):
-        task, splits, first = _answer(job, folders[0], None)
+        task, splits, first = _run_member(job, folders[0], None)
         # All members read the data with the first member's settings.
-        others = [_answer(job, folder, task.settings)[2] for folder in folders[1:]]
+        others = [_run_member(job, folder, task.settings)[2] for folder in folders[1:]]
         members = [first, *others]
         measure = functools.partial(_measure, task, splits)
         rows = [{"folder": member.folder, **member.metrics} for member in members]
@@ -130,20 +141,20 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
     return metrics
 
 
-def _answer(
-    job: Job, folder: str, shared: Any
+def _run_member(
+    job: Job, folder: str, first_settings: Any
 ) -> tuple[FineTuningTask, Splits, _Member]:
-    """Opens one member, and answers all splits.
+    """Opens one member, and answers all splits with it.
 
     Args:
         job: the run.
         folder: the folder of the member.
-        shared: see `finetune.prepare_task`.
+        first_settings: the settings of the first member; None for the first member.
 
     Returns:
-        The member's task and splits, and the member.
+        The member's task and splits, and the member with its answers.
     """
-    gc.collect()  # frees the model of the member before
+    gc.collect()  # frees the model of the previous member
     job.log(f"Member {folder}")
     job = job.change(
         init_checkpoint=folder,
@@ -151,11 +162,11 @@ def _answer(
         output_dir=folder,
         cached_dir=str(job.config.cache_dir),  # not the member's folder
     )
-    task, splits = finetune.prepare_task(job, shared)
+    task, splits = finetune.prepare_task(job, first_settings)
     with job.strategy.scope():
         model = task.build_model()
     task.load(model, weights.open_source(folder, job.config.checkpoint), complete=True)
-    # None: an evaluation needs no optimizer.
+    # The optimizer is None, because nothing is trained.
     trainer = Trainer(task, job.config, job.strategy, model, None, log=job.log)
     by_name = {split.name: split for parts in splits.values() for split in parts}
     answers = {
@@ -168,13 +179,13 @@ def _answer(
 def _measure(
     task: FineTuningTask, splits: Splits, answers: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Returns the metrics of the splits with labels."""
+    """Returns the metrics of answers to the dev splits, or else to the test splits."""
     parts = splits.get("dev") or splits.get("test") or ()
     return task.measure_splits((split, answers[split.name]) for split in parts)
 
 
-def _mean(members: Sequence[_Member], measure: _Measure) -> _Member:
-    """Returns the mean of all answers, with the metrics of this mean."""
+def _mean(members: Sequence[_Member], measure: _MeasureFunction) -> _Member:
+    """Returns the mean of the members' answers, with the metrics of this mean."""
     answers = {}
     for name in members[0].answers:
         total = functools.reduce(operator.add, (m.answers[name] for m in members))
@@ -186,10 +197,13 @@ def _search(
     candidates: Sequence[_Member],
     max_size: int,
     key: str,
-    measure: _Measure,
+    measure: _MeasureFunction,
     log: Callable[[str], None],
 ) -> tuple[list[_Member], list[dict[str, Any]]]:
-    """Adds the most helpful member repeatedly; returns the best ensemble of all steps.
+    """Searches the best ensemble greedily.
+
+    Each step adds the member with which the ensemble has the highest metric. The result
+    is the ensemble of the best step.
 
     Args:
         candidates: the members to choose from.
@@ -199,7 +213,8 @@ def _search(
         log: logs a line for each step.
 
     Returns:
-        The members of the ensemble, and the added member and the score of each step.
+        The members of the best ensemble; and for each step a dict with the added member
+        and the metric.
     """
     if key not in candidates[0].metrics:
         raise InputError("--ensemble_search: there are no labels; pass --do_eval")

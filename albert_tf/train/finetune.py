@@ -1,4 +1,7 @@
-"""The driver of fine-tuning for all families of tasks, see `FineTuningTask`."""
+"""The driver of fine-tuning: data, training, evaluation, predictions and export.
+
+It runs any family of tasks, that is any subclass of `FineTuningTask`.
+"""
 
 import dataclasses
 import functools
@@ -20,16 +23,17 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings, ModelSettings
 from albert_tf.train import devices, loop, report
 from albert_tf.train.checkpoints import count_steps
-from albert_tf.train.devices import is_chief, pad_multiple
+from albert_tf.train.devices import choose_pad_multiple, is_chief
 from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-# The file with the metrics of several runs.
+# The file with the metrics of several runs (--num_runs), in their common folder.
 _RUNS = "runs.json"
-# The key in `task.json` for the initial weights of a run without training.
+# The key in `task.json` for the name or path of the initial weights. Only a run without
+# training writes it, see `_save_initial_weights`.
 _INIT_KEY = "init_checkpoint"
 
 
@@ -38,9 +42,9 @@ class Job:
     """The settings and devices of a fine-tuning run.
 
     Attributes:
-        family: the class of the task.
-        settings: the family's settings.
-        config: the run's settings.
+        family: the class of the task, a subclass of `FineTuningTask`.
+        settings: the settings of the task.
+        config: the settings of the run.
         model: the settings of the model: its files, dropout and recomputation.
         devices: the settings of the devices.
         strategy: the strategy for the devices, see `loop.prepare`.
@@ -57,7 +61,7 @@ class Job:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker writes files and logs."""
+        """Whether this worker, as the chief, writes files and logs."""
         return is_chief(self.strategy)
 
     @property
@@ -85,7 +89,7 @@ def run(job: Job) -> dict[str, float]:
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
-        Stopped: the run was stopped by a signal, see `loop.run`.
+        Stopped: a signal stopped the run, see `loop.run`.
     """
     config, strategy, folder = job.config, job.strategy, job.folder
     _check_num_runs(config)
@@ -93,16 +97,18 @@ def run(job: Job) -> dict[str, float]:
     with loop.lock_output_dir(config, strategy):
         if config.export_dir and job.writes:
             _check_export(config.export_dir, config.output_dir)
-        _check_start(config)
+        _check_initial_weights(config)
         task, splits = prepare_task(job)
         outcome = train(job, task, run_file)
-        # `best` has the best checkpoint's step and metrics, if there is an evaluation.
+        # `best` has the step and metrics of the best checkpoint; without an evaluation,
+        # it is empty.
         trainer, best, results = outcome.trainer, outcome.best, {**outcome.metrics}
         if best:
             key = task.key_metric
             job.log(f"Best checkpoint: step {best['step']:,}, {key} {best[key]:.4f}")
 
         def add_results(metrics: Mapping[str, float]) -> None:
+            # `RunContext` calls this function with the metrics of the predictions.
             results.update(metrics)
             if job.writes:
                 step = best.get("step") or count_steps(trainer.optimizer)
@@ -112,7 +118,7 @@ def run(job: Job) -> dict[str, float]:
         context = RunContext(config, job.writes, job.log, answer_split, add_results)
         task.predict_and_write(context, splits)
         if config.initial_weights and not config.do_train and job.writes:
-            _save_start(job, task, trainer.model)
+            _save_initial_weights(job, task, trainer.model)
         if config.export_dir and job.writes:
             _export(job, task, trainer.model)
     if config.do_train:
@@ -121,25 +127,26 @@ def run(job: Job) -> dict[str, float]:
 
 
 def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> loop.Run:
-    """Trains and evaluates once or with several seeds, then restores the best weights.
+    """Trains and evaluates once, or --num_runs times with different seeds.
 
-    With --checkpoint=newest, the best run's model keeps its last weights instead. If
-    there are several runs, each has a folder in `output_dir`. The best checkpoint with
-    its metadata is copied to `output_dir`.
+    At the end, the model of the best run has the weights of the best checkpoint; with
+    --checkpoint=newest, it has its last weights. If there are several runs, each has a
+    folder in `output_dir`. The best checkpoint of the best run is copied to
+    `output_dir`, with the other files of the model.
 
     Args:
         job: the run.
         task: the task to train.
-        run_file: see `loop.run`.
+        run_file: writes `run.json`; None for no such file.
 
     Returns:
-        The best run.
+        The run with the best key metric.
 
     Raises:
         InputError: see `loop.run`.
     """
     config, key = convert_epochs(task, job.config), task.key_metric
-    best: Any = None
+    best_run: Any = None
     best_number, all_metrics = 0, list[Mapping[str, float]]()
     for number in range(1, config.num_runs + 1):
         settings = config
@@ -150,10 +157,10 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
             job.log(f"Run {number} of {config.num_runs}: {folder}")
         outcome = loop.run(task, settings, job.strategy, job.stream, run_file)
         all_metrics.append(outcome.best or outcome.metrics)
-        # Without an evaluation, the metrics lack the key metric.
+        # Without an evaluation, there is no key metric, but also only one run.
         scores = [metrics.get(key, 0.0) for metrics in all_metrics]
-        if best is None or scores[-1] > max(scores[:-1]):
-            best, best_number = outcome, number
+        if best_run is None or scores[-1] > max(scores[:-1]):
+            best_run, best_number = outcome, number
         del outcome  # only the best run's model stays in memory
     if config.num_runs > 1:
         mean, spread = statistics.fmean(scores), statistics.stdev(scores)
@@ -167,10 +174,11 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
             content = metadata.to_json({**summary, "runs": all_metrics})
             files.write(job.folder / _RUNS, content)
     if config.checkpoint == "best":
-        # No worker reads the checkpoint before the chief has written it.
+        # This sum waits for all workers. So no worker reads the checkpoint before the
+        # chief has written it.
         devices.all_reduce_sum(job.strategy, [0.0])
-        best.checkpoints.restore_best()
-    return best
+        best_run.checkpoints.restore_best()
+    return best_run
 
 
 def convert_epochs(
@@ -178,7 +186,9 @@ def convert_epochs(
 ) -> FineTuningSettings:
     """Returns the settings with epochs and warmup proportion converted to steps.
 
-    Flags that are not given get the defaults of the released code.
+    If the user gives neither steps nor epochs, the released script of the task decides:
+    `released_epochs` if it is not None, else `released_steps`. The same holds for the
+    warmup proportion and the warmup steps.
     """
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
@@ -208,32 +218,32 @@ def convert_epochs(
 
 
 def prepare_task(
-    job: Job, shared: TaskSettings | None = None
+    job: Job, ensemble_settings: TaskSettings | None = None
 ) -> tuple[FineTuningTask, Splits]:
-    """Reads and encodes the data of a job.
+    """Creates the task of a job, and reads and encodes its data.
 
     Args:
         job: the run.
-        shared: the settings of the first model of an ensemble, which replace those in
-            the model's folder.
+        ensemble_settings: in an ensemble, the settings of its first model, which
+            replace the settings in the folder of another model.
 
     Returns:
-        The task, and its encoded splits by key: "train", "dev" or "test".
+        The task, and the encoded splits under "train", "dev" and "test".
     """
     family, config = job.family, job.config
-    saved = _saved_settings(job)
+    saved = _read_saved_settings(job)
     settings, splits = family.read_examples(
-        job.settings, shared or saved, config, job.log
+        job.settings, ensemble_settings or saved, config, job.log
     )
     folder = open_folder(config, job.model)
     settings = settings.with_defaults(saved, folder.config.max_position_embeddings)
     multiple = config.pad_to_multiple_of
     if multiple is None:
-        multiple = pad_multiple(job.strategy, config.xla)
+        multiple = choose_pad_multiple(job.strategy, config.xla)
     task = family(settings, folder.config, folder.tokenizer, multiple)
     head = {"kind": task.task_type, **task.settings.select("of_head")}
     _check_head(config, head, task.settings.select("of_run"))
-    # A split with several uses, such as "dev" and "test", is encoded once.
+    # A split that is under two keys, such as "dev" and "test", is encoded only once.
     splits_by_id = {id(split): split for parts in splits.values() for split in parts}
     encoded = {key: _encode(job, task, split) for key, split in splits_by_id.items()}
     splits = {key: [encoded[id(s)] for s in parts] for key, parts in splits.items()}
@@ -242,7 +252,7 @@ def prepare_task(
 
 
 def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
-    """Encodes a split, or reads the cached features of an earlier run."""
+    """Returns a split with features: new ones, or those in an earlier run's cache."""
     path = job.config.cache_dir / task.settings.cache_file(split.name)
     arrays, is_cached = cache.load_or_make(
         path, task.cache_key(split), lambda: dict(task.encode(split))
@@ -256,14 +266,28 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
 
 
 def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
-    """Predicts a split with a trainer's model; all workers must make this call."""
+    """Returns a model's answers to all examples of a split.
+
+    All workers must make this call.
+
+    Args:
+        trainer: the trainer, which holds the model.
+        config: the settings of the run.
+        split: the split with features.
+    """
     size = config.predict_batch_size if config.do_predict else config.eval_batch_size
     source = trainer.task.dataset([split], with_labels=False)
     return trainer.task.postprocess(split, trainer.predict(source, size))
 
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
-    """Opens the folder of the weights, and changes its configuration by `model`."""
+    """Opens the folder of the weights, with the flags of `model` in its config.
+
+    Args:
+        config: the settings of the run, which name the weights.
+        model: the settings of the model; each value that is not None replaces the value
+            in the config.
+    """
     model_folder = ModelFolder(
         config.initial_weights,
         output_dir=config.output_dir,
@@ -281,15 +305,15 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
     return model_folder
 
 
-def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
-    """Saves the initial weights with `task.json`, so that predict.py can read them.
+def _save_initial_weights(job: Job, task: FineTuningTask, model: keras.Model) -> None:
+    """Saves the initial weights of a run without training, for predict.py.
 
-    The weights are saved only if another program has made them, and if the run predicts
-    or exports without training.
+    They are saved only if they are not from a run of this package, because they then
+    lack `task.json`, and only if this run predicts or exports.
     """
     config, folder = job.config, job.folder
-    start = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
-    is_from_run = metadata.is_from_run(metadata.find_task(start))
+    source = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
+    is_from_run = metadata.is_from_run(metadata.find_task(source))
     is_used = config.do_predict or config.export_dir
     if is_used and not is_from_run and not any(folder.glob("*.index")):
         weights.save(model, folder, "tf1")
@@ -299,23 +323,27 @@ def _save_start(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 
 
 def _check_num_runs(config: FineTuningSettings) -> None:
-    """Checks that `output_dir` has several runs only if --num_runs says so."""
+    """Checks that --num_runs fits the runs that `output_dir` already has.
+
+    A folder of several runs must not become one of a single run, and vice versa.
+    """
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
-    content = "several runs; pass --num_runs"
-    is_refused = holds_several and config.do_train
+    conflict = "several runs; pass --num_runs"
+    is_rejected = holds_several and config.do_train
     if config.num_runs > 1:
-        content = "a single run; pass --num_runs=1"
-        is_refused = not holds_several and any(folder.glob("model.ckpt-*.index"))
-    if is_refused:
-        raise InputError(f"--output_dir={folder}: has {content} or use another folder")
+        conflict = "a single run; pass --num_runs=1"
+        is_rejected = not holds_several and any(folder.glob("model.ckpt-*.index"))
+    if is_rejected:
+        raise InputError(f"--output_dir={folder}: has {conflict} or use another folder")
 
 
 def _check_export(export_dir: str, output_dir: str) -> None:
-    """Checks before training that the model can be exported to the folder.
+    """Checks before training that `export_dir` can take the exported model.
 
     Raises:
-        InputError: the folder cannot be written, or has or will have other files.
+        InputError: `export_dir` cannot be written, has other files, or contains
+            `output_dir`.
     """
     if Path(output_dir).resolve().is_relative_to(Path(export_dir).resolve()):
         raise InputError(
@@ -328,8 +356,11 @@ def _check_export(export_dir: str, output_dir: str) -> None:
         raise InputError(f"--export_dir={mistake}") from None
 
 
-def _check_start(config: FineTuningSettings) -> None:
-    """Checks that `_save_start` has not saved another model in the run's folder."""
+def _check_initial_weights(config: FineTuningSettings) -> None:
+    """Checks that `output_dir` does not have a copy of other initial weights.
+
+    A run without training saves such a copy, see `_save_initial_weights`.
+    """
     saved = metadata.read_task(Path(config.output_dir)).get(_INIT_KEY)
     if config.initial_weights and saved not in (None, config.initial_weights):
         raise InputError(
@@ -339,7 +370,7 @@ def _check_start(config: FineTuningSettings) -> None:
 
 
 def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
-    """Writes a SavedModel that takes raw text, and models of other runtimes."""
+    """Writes a SavedModel that takes raw text, and files for other runtimes."""
     folder = Path(job.config.export_dir or "")
     saved_models.export(task.serving_fn(model, job.config.threshold), folder)
     job.log(f"Written: {folder}, a SavedModel that takes raw text")
@@ -352,12 +383,15 @@ def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 def _check_head(
     config: FineTuningSettings, head: Mapping[str, Any], run: Mapping[str, Any]
 ) -> None:
-    """Checks that the models in the folders have the task's head.
+    """Checks that existing models have the same head as the task.
+
+    The folder of the run and, without training, the folder of the initial weights may
+    have a model.
 
     Args:
-        config: the run's settings.
-        head: values that `task.json` must have in all folders whose head the run uses.
-        run: further values that it must have in `output_dir`.
+        config: the settings of the run.
+        head: {key of `task.json`: the required value in all these folders}.
+        run: {key of `task.json`: the required value in the run's folder}.
 
     Raises:
         InputError: a value differs.
@@ -366,12 +400,12 @@ def _check_head(
     runs = (output_dir, *output_dir.glob("run-*"))
     expected = {folder: {**run, **head} for folder in runs}
     if not config.do_train:
-        # The head comes from one of these folders. The labels of folders outside the
-        # run are matched by name when the head is loaded.
-        start = {key: value for key, value in head.items() if key != "labels"}
+        # The head comes from one of these folders. Outside the run's folder, the order
+        # of labels may differ, because loading a head matches labels by name.
+        unordered = {key: value for key, value in head.items() if key != "labels"}
         sources = ModelFolder(config.initial_weights, output_dir=output_dir).folders
         for folder in sources:
-            expected.setdefault(folder, start)
+            expected.setdefault(folder, unordered)
     for folder, values in expected.items():
         stored = metadata.read_task(folder)
         for key, value in json.loads(json.dumps(values)).items():
@@ -383,17 +417,17 @@ def _check_head(
                 )
 
 
-def _saved_settings(job: Job) -> TaskSettings | None:
-    """Returns the saved settings of the head that the run uses, or None.
+def _read_saved_settings(job: Job) -> TaskSettings | None:
+    """Returns the stored settings of the head that the run uses; None if it is new.
 
-    For a Hugging Face model, the settings have only the labels or the type of head.
+    A Hugging Face model stores only the labels or the type of head.
     """
     family, config = job.family, job.config
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
     for folder in model_folder.folders:
         stored = metadata.find_task(folder)
-        # The first folder is the run's own. If training starts from the folder of
-        # another run, the head is new.
+        # The first folder is the run's own. If this run trains and starts from another
+        # run's folder, it does not use that run's head.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
             _check_head(config, head={"kind": family.task_types[0]}, run={})

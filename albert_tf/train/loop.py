@@ -33,18 +33,19 @@ _OPTIMIZERS = {"lamb": optimizers.Lamb, "adamw": optimizers.AdamW}
 def prepare(
     config: TrainingSettings, distribution: DistributionSettings
 ) -> tf.distribute.Strategy:
-    """Creates the strategy and sets precision and determinism.
+    """Creates the strategy, and sets precision and determinism in Keras and TensorFlow.
 
-    Call it before any other use of TensorFlow.
+    Call this function before any other use of TensorFlow.
 
     Raises:
-        InputError: the devices do not divide a batch, or see `trackers.check` and
-            `devices.create`.
+        InputError: a batch size is not a multiple of the number of devices, or see
+            `trackers.check` and `devices.create`.
     """
     trackers.check(config)
     strategy = devices.create(distribution)
     replicas = strategy.num_replicas_in_sync
     for name in ("train", "eval", "predict"):
+        # Pretraining has no settings for predictions.
         size = getattr(config, f"{name}_batch_size", 0)
         parts = config.gradient_accumulation_steps if name == "train" else 1
         if getattr(config, f"do_{name}", False) and size % (replicas * parts):
@@ -63,14 +64,17 @@ def prepare(
 def lock_output_dir(
     config: TrainingSettings, strategy: tf.distribute.Strategy
 ) -> Iterator[None]:
-    """Locks `output_dir` against other runs; the chief locks it for all workers.
+    """Locks `output_dir` against other runs during a `with` block.
+
+    The chief locks the folder for all workers. If a worker is lost during the block, an
+    InputError says so.
 
     Raises:
         InputError: see `files.lock_folder`; or a worker was lost.
     """
     folder_lock = files.lock_folder(Path(config.output_dir))
     lock = folder_lock if is_chief(strategy) else contextlib.nullcontext()
-    with devices.worker_errors(strategy), lock:
+    with devices.wrap_lost_worker(strategy), lock:
         yield
 
 
@@ -81,21 +85,22 @@ def run(
     log: IO[str] = sys.stderr,
     run_file: RunFile | None = None,
 ) -> "Run":
-    """Trains and evaluates; resumes from the newest checkpoint in `output_dir`.
+    """Runs the training loop; resumes from the newest checkpoint in `output_dir`.
 
     Args:
         task: the task to train.
         config: the run's settings.
         strategy: the devices, see `prepare`.
         log: receives the lines of progress.
-        run_file: the `run.json` to write after all checks and before training, if any.
+        run_file: writes `run.json` after all checks and before training. Without this
+            argument, the run has no such file.
 
     Raises:
         InputError: the settings do not fit the devices or the checkpoints in
             `output_dir`, another run uses this folder, the loss or a gradient is not
             finite, a file cannot be written, or a worker was lost.
-        Stopped: after SIGTERM or SIGINT; if something was trained, a checkpoint of the
-            last step is saved.
+        Stopped: after SIGTERM or SIGINT. If the run has trained, it first saves a
+            checkpoint of the last step.
     """
     with lock_output_dir(config, strategy):
         keras.utils.set_random_seed(config.seed)
@@ -108,8 +113,8 @@ def run(
         reporter = Reporter(folder, log, task, config, enabled=is_chief(strategy))
         checkpoints = Checkpoints(folder, model, optimizer, config.keep_checkpoint_max)
         examples_seen = _restore(task, config, model, checkpoints, reporter.log)
-        # This check waits for all workers, so the chief writes into the folder only
-        # after all of them have read it.
+        # This check waits for all workers. So all workers have read the folder before
+        # the chief writes into it.
         _check_agreement(strategy, model, optimizer, examples_seen, config)
         if is_chief(strategy) and config.do_train:
             task.save_assets(folder)
@@ -120,7 +125,9 @@ def run(
         with contextlib.closing(reporter), stopping.catch_signals() as flag:
             trainer = Trainer(
                 *(task, config, strategy, model, optimizer),
-                *(examples_seen, reporter.log, flag),
+                examples_seen=examples_seen,
+                log=reporter.log,
+                flag=flag,
             )
             result = Run(config, trainer, checkpoints, reporter)
             result.run()
@@ -128,13 +135,13 @@ def run(
 
 
 class Run:
-    """A run: trains, and logs, saves and evaluates at intervals.
+    """One run of the loop: trains, and logs, saves and evaluates at intervals.
 
     Attributes:
         trainer: the trainer, which holds the last weights.
         checkpoints: the checkpoints of the run's folder.
-        best: step and metrics of the best checkpoint; empty if there is none. All
-            workers have them, but only the chief writes them.
+        best: step and metrics of the best checkpoint; empty if there is none. Each
+            worker has these numbers, but only the chief writes them to a file.
     """
 
     def __init__(self, config, trainer, checkpoints, reporter):
@@ -151,18 +158,19 @@ class Run:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Metrics of the last evaluation, or without one of the last training steps."""
+        """Metrics of the last evaluation; without one, of the last training steps."""
         return self._eval_metrics or self._train_metrics
 
     @property
     def _step(self) -> int:
+        """The number of updates until now."""
         return count_steps(self.trainer.optimizer)
 
     def run(self) -> None:
         """Trains and evaluates.
 
         Raises:
-            Stopped: after a signal; the state is saved.
+            Stopped: after a signal; a checkpoint is saved first.
         """
         try:
             if self._config.do_train:
@@ -180,30 +188,31 @@ class Run:
             raise
 
     def _train(self) -> None:
+        """Trains until the last step or an early stop, with all events at intervals."""
         config = self._config
         if self._lacks_evaluation():
             self._evaluate()
         while self._step < config.num_train_steps and not self._should_stop_early():
             step = self._step
-            metrics = self.trainer.train(self._steps_to_event())
+            metrics = self.trainer.train(self._count_steps_to_event())
             if self._step == step:
-                continue  # float16 skipped the updates
+                continue  # loss scaling skipped the updates, because of overflows
             if not self._train_metrics or self._is_due(config.log_steps):
                 self._reporter.log_train(self._step, metrics)
                 self.trainer.start_window()
             self._train_metrics = metrics
-            if self._is_due(config.save_checkpoints_steps) or self._is_late():
+            if self._is_due(config.save_checkpoints_steps) or self._is_save_late():
                 self._save()
             if self._evaluates and self._is_due(config.steps_between_evaluations):
                 self._evaluate()
         if self._train_metrics:
             self._reporter.log_end(self.best)
 
-    def _steps_to_event(self) -> int:
+    def _count_steps_to_event(self) -> int:
         """Returns the number of steps until the next log, checkpoint or evaluation."""
         config, step = self._config, self._step
         if not self._train_metrics:
-            return 1  # the first step is logged
+            return 1  # to log the first step
         intervals = [config.log_steps, config.save_checkpoints_steps]
         if self._evaluates:
             intervals.append(config.steps_between_evaluations)
@@ -211,44 +220,46 @@ class Run:
         return min(*steps, config.num_train_steps - step, config.iterations_per_loop)
 
     def _is_due(self, interval: int) -> bool:
-        """Whether an event with this interval is due; all are after the last step."""
+        """Whether an event is due: at each multiple of its interval and at the end."""
         step = self._step
         return step % interval == 0 or step >= self._config.num_train_steps
 
-    def _is_late(self) -> bool:
+    def _is_save_late(self) -> bool:
         """Whether the last checkpoint is older than --save_checkpoints_minutes."""
         seconds = 60 * self._config.save_checkpoints_minutes
         return 0 < seconds <= time.monotonic() - self._last_save_time
 
     def _lacks_evaluation(self) -> bool:
-        """Whether the run was killed after saving this step and before evaluating."""
+        """Whether the run was killed between saving this step and evaluating it."""
         step = self._step
         is_due = step > 0 and step % self._config.steps_between_evaluations == 0
         return self._evaluates and is_due and not self._reporter.has_evaluation(step)
 
     def _evaluate(self) -> None:
-        metrics, key = self.trainer.evaluate(), self._task.key_metric
-        self._eval_metrics, best = metrics, self.best.get(key, -np.inf)
-        is_best = self._config.do_train and metrics[key] > best
+        """Evaluates; during training, also saves the weights if they are the best."""
+        metrics = self._eval_metrics = self.trainer.evaluate()
+        key = self._task.key_metric
+        score, best_score = metrics[key], self.best.get(key, -np.inf)
+        is_best = self._config.do_train and score > best_score
         if is_best:
             self.best = {"step": self._step, **metrics}
             self._save()
-            if self._reporter.enabled:
+            if self._reporter.enabled:  # only on the chief
                 self.checkpoints.mark_best(self._step, self.best)
                 self._task.on_new_best_checkpoint(self._reporter.folder)
-        self._reporter.log_eval(self._step, metrics, is_best, max(best, metrics[key]))
+        self._reporter.log_eval(self._step, metrics, is_best, max(best_score, score))
 
     def _save(self) -> None:
-        """Writes a checkpoint of the current step, if it does not exist yet."""
+        """Writes a checkpoint of the current step, unless there already is one."""
         self._last_save_time = time.monotonic()
         is_saved = self.checkpoints.newest() == self.checkpoints.prefix(self._step)
         if self._reporter.enabled and not is_saved:
             self.checkpoints.save(self.trainer.examples_seen)
 
     def _should_stop_early(self) -> bool:
-        """Whether --early_stopping evaluations after the best one were no better.
+        """Whether the last --early_stopping evaluations did not improve the best score.
 
-        The run logs the reason, and ends.
+        If so, this method logs the reason.
         """
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations
@@ -262,7 +273,12 @@ class Run:
 
 
 def _restore(task, config, model, checkpoints, log) -> int:
-    """Restores or initializes the model; returns the number of examples seen."""
+    """Restores or initializes the model; returns the number of examples seen.
+
+    The sources, in the order of priority: the best checkpoint of the run, if the run
+    does not train and --checkpoint=best; the newest checkpoint of the run; the initial
+    weights; random weights, if the run trains.
+    """
     examples_seen = 0
     initial_weights = config.initial_weights
     uses_best = config.checkpoint == "best" and not config.do_train
@@ -311,7 +327,7 @@ def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
 
 
 def _check(task, config: TrainingSettings) -> None:
-    """Checks that the settings fit the task and the folders."""
+    """Checks that the settings fit the task, and that the weights fit the data."""
     for name in ("eval_every_steps", "early_stopping"):
         value = getattr(config, name)
         if config.do_train and value and task.evaluation is None:
@@ -324,7 +340,11 @@ def _check(task, config: TrainingSettings) -> None:
 
 
 def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
-    """Checks that all workers start from the same step, example and weights."""
+    """Checks that all workers start from the same step, example and weights.
+
+    The sum of a number over all replicas must be this worker's number times the number
+    of replicas.
+    """
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return

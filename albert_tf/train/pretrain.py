@@ -1,4 +1,4 @@
-"""Pretrains a model, for `run_pretraining.py` and `estimators.Pretrainer`."""
+"""The driver of pretraining, for `run_pretraining.py` and `estimators.Pretrainer`."""
 
 import functools
 import sys
@@ -20,7 +20,7 @@ def run(
     devices: DistributionSettings,
     log: IO[str] = sys.stderr,
 ) -> dict[str, float]:
-    """Pretrains and evaluates a model; the chief also writes `run.json`.
+    """Pretrains and evaluates a model, as the settings say.
 
     Args:
         pretraining: the settings of model, data and objective.
@@ -29,7 +29,8 @@ def run(
         log: receives the lines of progress.
 
     Returns:
-        Step and metrics of the best checkpoint; if there is none, `loop.Run.metrics`.
+        Step and metrics of the best checkpoint. If there is none: the metrics of the
+        last evaluation, or of the last training steps.
 
     Raises:
         InputError: see `loop.run`.

@@ -1,4 +1,4 @@
-"""Logs a run: lines of progress, `metrics.jsonl`, TensorBoard, curves."""
+"""`Reporter`: lines of progress, `metrics.jsonl`, TensorBoard and curves of a run."""
 
 import json
 import resource
@@ -18,6 +18,7 @@ from albert_tf.train import curves, run_file
 from albert_tf.train.trackers import Trackers
 
 _RESULTS = "eval_results.txt"
+# Abbreviations in the names of metrics, for lines of progress.
 _SHORT_NAMES = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 _GIB = 1 << 30
 
@@ -25,12 +26,14 @@ _GIB = 1 << 30
 class Reporter:
     """Writes lines of progress, `metrics.jsonl`, `eval_results.txt` and summaries.
 
+    The summaries are the files for TensorBoard.
+
     Args:
         folder: the run's folder.
         stream: receives the lines of progress.
         task: the run's task.
         config: the run's `TrainingSettings`.
-        enabled: whether to log and write: True only on the chief.
+        enabled: whether to log and write; only the chief does.
 
     Attributes:
         folder: the argument.
@@ -45,13 +48,14 @@ class Reporter:
         self._task = task
         self._config = config
         self.enabled = enabled
-        # The step and the time of the first progress line, for the remaining time.
+        # Step and time of the first progress line, to estimate the remaining time.
         self._first_step, self._first_time = 0, 0.0
         # Step of the last progress line.
         self._logged_step = 0
         self._bar: tqdm | None = None
         # The files for TensorBoard, by kind of metrics: "train" and "eval".
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        # The first progress line creates them.
         self._trackers: Trackers | None = None
 
     def log(self, text: str) -> None:
@@ -61,7 +65,10 @@ class Reporter:
             self._stream.flush()
 
     def close(self) -> None:
-        """Closes the progress bar, and the trackers of an incomplete run."""
+        """Closes the progress bar, and ends the trackers' runs as incomplete.
+
+        After `log_end`, the trackers' runs have already ended as complete.
+        """
         if self._trackers is not None:
             self._trackers.end({}, is_complete=False)
         if self._bar is not None:
@@ -94,8 +101,9 @@ class Reporter:
         if not self.enabled:
             return
         if self._trackers is None:
-            # The first line is for one step, whose time includes tracing the graph. So
-            # the estimate of the remaining time uses only later steps.
+            # This is the first line of the process. The time of its step includes the
+            # tracing of the graph. So only later steps are used to estimate the
+            # remaining time.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
             if step > 1:
@@ -154,14 +162,14 @@ class Reporter:
     ) -> None:
         """Logs an evaluation, and adds its block to `eval_results.txt`.
 
-        **As released:** in fine-tuning, the block ends with `best`. Unlike in the
-        released code, `best` includes the current evaluation.
+        **As released:** in fine-tuning, the block ends with `best`. In the released
+        code, `best` does not include the current evaluation; here it does.
 
         Args:
             step: number of updates.
             metrics: the evaluation's metrics.
             is_best: whether the key metric is the best so far.
-            best: the highest key metric so far, with this evaluation.
+            best: the highest key metric so far, including this evaluation.
         """
         mark = f"  best {self._task.key_metric} so far" if is_best else ""
         self.log(f"eval at step {step:,}  {self._format(metrics)}{mark}")
@@ -171,7 +179,8 @@ class Reporter:
         add_results(self.folder, {**metrics, "global_step": step, **extra})
         self._summarize("eval", step, metrics)
         if self._config.do_train:
-            # This line comes last: without it, a resumed run repeats the evaluation.
+            # This line is written last. If the process is killed before, a resumed run
+            # finds no such line and repeats the evaluation.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:
@@ -242,7 +251,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _peak_memory() -> float:
-    """Returns the peak memory of the GPU or else of the process, in bytes."""
+    """Returns the peak memory in bytes: of the GPU, or of the process without a GPU."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     # `ru_maxrss` is in bytes on macOS, and in KiB on other systems.

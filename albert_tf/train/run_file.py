@@ -1,9 +1,10 @@
-"""The file `run.json` with the flags of a run, and their check when the run resumes.
+"""The file `run.json` with the flags of a run.
 
     {"task": "classification", "flags": {"learning_rate": 2e-05, ...},
-     "vocabulary": fingerprint, "versions": {"albert_tf": ..., "tensorflow": ...}}
+     "vocabulary": "<hash>", "versions": {"albert_tf": ..., "tensorflow": ...}}
 
-To repeat the run in another folder:
+When a run resumes, the flags that differ from its `run.json` are logged. To repeat a
+run in another folder:
 `albert-tf classify --config=runs/a/run.json --output_dir=runs/b`.
 """
 
@@ -29,7 +30,7 @@ _LIBRARIES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy"
 
 @dataclasses.dataclass(frozen=True)
 class RunFile:
-    """Writes the `run.json` of a run, and logs the changes when a run resumes.
+    """Writes the `run.json` of a run, and logs which flags of a resumed run changed.
 
     Attributes:
         folder: the run's folder.
@@ -40,8 +41,8 @@ class RunFile:
     settings: tuple[flags.Settings, ...]
 
     @property
-    def flags(self) -> dict[str, Any]:
-        """All flags, as JSON values."""
+    def flag_values(self) -> dict[str, Any]:
+        """The values of all flags by name, in JSON's types."""
         values: dict[str, Any] = {}
         for group in self.settings:
             values |= flags.values(group)
@@ -49,11 +50,11 @@ class RunFile:
 
     def _log_changes(self, log: Callable[[str], None]) -> None:
         """Logs which flags of a resumed run changed, in one line."""
-        # With --num_runs, each run has its checkpoints in a subfolder.
+        # A run resumes if it has checkpoints; with --num_runs, they are in subfolders.
         folders = (self.folder, *self.folder.glob("run-*"))
         if not any(map(checkpoints.steps, folders)):
             return
-        saved, current = read_flags(self.folder), self.flags
+        saved, current = read_flags(self.folder), self.flag_values
         changed = [
             f"--{name}={current[name]} (before: {value})"
             for name, value in saved.items()
@@ -67,7 +68,7 @@ class RunFile:
 
         Args:
             task: the task of the run.
-            log: receives a line with the flags of a resumed run that changed, if any.
+            log: receives a line if flags of a resumed run changed.
 
         Raises:
             InputError: the old file is damaged, or the new one cannot be written.
@@ -76,19 +77,20 @@ class RunFile:
         python = platform.python_version()
         versions = {"albert_tf": albert_tf.__version__, "python": python}
         for name in _LIBRARIES:
-            # Another build of a library may be installed, such as tensorflow-cpu.
+            # The file lacks the version of a library that is installed under another
+            # name, such as tensorflow-cpu.
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         content = {
             "task": task.task_type,
-            "flags": self.flags,
+            "flags": self.flag_values,
             "vocabulary": task.vocabulary,
             "versions": versions,
         }
         files.write(self.folder / NAME, metadata.to_json(content))
 
     def log_end(self, log: Callable[[str], None], options: str = "") -> None:
-        """Logs the folder and a command that predicts with the model.
+        """Logs the run's folder and a command that predicts with the model.
 
         Args:
             log: receives the lines.
@@ -99,11 +101,11 @@ class RunFile:
 
 
 def read_flags(folder: Path) -> dict[str, Any]:
-    """Reads the flags of a run from `run.json`; empty if there is no such file.
+    """Returns the flags of a run from its `run.json`; {} if there is no such file.
 
     Args:
-        folder: the run's folder. For one of several runs (`run-1`), the file is in the
-            parent folder.
+        folder: the run's folder. If it is one of several runs (`run-1`), the file may
+            be in the parent folder.
 
     Raises:
         InputError: the file is damaged.

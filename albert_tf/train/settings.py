@@ -1,4 +1,7 @@
-"""The settings of the devices of a run."""
+"""The flags that choose the devices of a run.
+
+--help prints the first line of the class docstring as a heading, and its `Args:`.
+"""
 
 import dataclasses
 from typing import Literal

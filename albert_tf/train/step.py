@@ -1,4 +1,4 @@
-"""Training steps, evaluation and prediction on any devices."""
+"""`Trainer`: training steps, evaluation and prediction on any devices."""
 
 import contextlib
 import dataclasses
@@ -17,13 +17,13 @@ from albert_tf.data.stopping import StopFlag
 from albert_tf.errors import InputError
 from albert_tf.model import layers, optimizers
 from albert_tf.train.checkpoints import count_steps
-from albert_tf.train.devices import is_multi_worker, worker_errors
+from albert_tf.train.devices import is_multi_worker, wrap_lost_worker
 
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
-# Several workers share signals to stop in the sums of each step, and read these sums
-# this many steps later. Without the delay, each step would wait for the end of the
-# previous one on the device.
+# With several workers, the sums of each step also show whether a worker got a signal to
+# stop. Each worker reads the sums of a step this many steps later. Without the delay,
+# each step would wait for the end of the previous one on the device.
 _STEPS_TO_AGREE = 4
 # If gradients overflow at this loss scale or below, a lower scale will not help.
 _MIN_LOSS_SCALE = 1.0
@@ -37,7 +37,7 @@ class _Window:
         steps: the number of steps.
         seconds: the duration of the steps.
         waiting: seconds of waiting for batches.
-        sums: sums of the results of `Trainer._pack`, float64.
+        sums: sum of the results of `Trainer._pack`, float64; 0.0 before the first step.
     """
 
     steps: int = 0
@@ -47,7 +47,7 @@ class _Window:
 
 
 class Trainer:
-    """Trains a model, evaluates it and predicts with it, by compiled steps.
+    """Trains a model, evaluates it and predicts with it, in compiled steps.
 
     Args:
         task: the task to train.
@@ -55,9 +55,11 @@ class Trainer:
         strategy: the devices.
         model: created under the strategy.
         optimizer: built for the model, under the strategy; None if nothing is trained.
-        examples_seen: number of examples that the run has seen, which are skipped.
+        examples_seen: number of examples that the run has already seen. Training skips
+            them.
         log: logs a line of progress of a long evaluation or prediction.
-        flag: shows that a signal has asked to stop. By default, nothing sets it.
+        flag: holds the signal that asked this process to stop, if any. Without this
+            argument, no signal stops the trainer.
 
     Attributes:
         task: the argument.
@@ -85,22 +87,25 @@ class Trainer:
         self._strategy = strategy
         self._log = log
         self._flag = flag or StopFlag()
-        # 1 if this worker got a signal; each step sums it over the workers.
+        # 1 if this worker got a signal; each step adds it up over the replicas of all
+        # workers. None in a run with a single worker.
         self._signal: tf.Variable | None = None
         if is_multi_worker(strategy):
             self._signal = tf.Variable(0.0, trainable=False)
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        # Yields the training batches; the first call of `train` creates it.
         self._iterator: Any = None
         # {name of a step: (spec of its batches, graph)}
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Tracing a step sets the next three attributes: the names of metrics by kind
-        # ("train" or "eval"), the names of losses, and the variables with a gradient.
+        # Tracing a step sets the next three attributes: the names of the losses and
+        # metrics in the result of `_pack`, by kind ("train" or "eval"); the names of
+        # only the losses; and the variables with a gradient.
         self._metric_names: dict[str, list[str]] = {}
         self._eval_loss_names: list[str] = []
         self._variables: list[keras.Variable] = []
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        self._gradients = self._compile_gradients()
+        self._compute_gradients = self._compile_gradients()
 
     def train(self, num_steps: int) -> dict[str, float]:
         """Updates the weights with the next batches.
@@ -115,7 +120,7 @@ class Trainer:
         Raises:
             InputError: a loss or a gradient is not finite, an example is invalid, or
                 there is too little memory.
-            Stopped: after a signal, perhaps after fewer updates.
+            Stopped: after a signal. Fewer than `num_steps` updates may be complete.
         """
         config, window, source = self._config, self._window, self.task.training
         if self._iterator is None:
@@ -127,9 +132,9 @@ class Trainer:
         with self._translate_errors(source):
             if self._on_tpu:
                 count = num_steps
-                results = [self._loop(self._iterator, tf.constant(count))]
+                results = [self._loop_on_device(self._iterator, tf.constant(count))]
             else:
-                results = self._steps(num_steps)
+                results = self._loop_on_host(num_steps)
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
         self._check_finite(losses=sums[:, 0], results=results)
@@ -138,8 +143,8 @@ class Trainer:
         window.seconds += time.perf_counter() - begin
         window.sums += sums.sum(axis=0, dtype=np.float64)
         if any(map(self._must_stop, sums)):
-            self._flag.stop()
-        return self._train_metrics(results[-1])
+            self._flag.stop()  # raises Stopped
+        return self._compute_train_metrics(results[-1])
 
     def start_window(self) -> None:
         """Resets the means and the speed that `train` returns."""
@@ -169,12 +174,13 @@ class Trainer:
                 sums, predictions = step(batch)
                 all_sums.append(sums.numpy())
                 if self._must_stop(all_sums[-1]):
-                    self._flag.stop()
+                    self._flag.stop()  # raises Stopped
                 if predictions:
                     arrays = tf.nest.map_structure(np.asarray, predictions)
                     all_predictions.append(arrays)
-        means = self._means(np.sum(all_sums, axis=0, dtype=float), "eval")
-        if losses := {name: means[name] for name in self._eval_loss_names}:
+        means = self._unpack(np.sum(all_sums, axis=0, dtype=float), "eval")
+        losses = {name: means[name] for name in self._eval_loss_names}
+        if losses:
             means = {"loss": float(sum(losses.values())), **means}
         metrics = self.task.finalize_metrics(means)
         examples = batches.unshuffle(all_predictions)
@@ -208,7 +214,7 @@ class Trainer:
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Makes the dataset of this worker.
 
-        A single device does not need the iterators of tf.distribute. They tune their
+        A single device gets a plain dataset. The iterators of tf.distribute tune their
         threads even if the options of the dataset forbid it, see `batches`.
 
         Args:
@@ -225,11 +231,17 @@ class Trainer:
 
     @contextlib.contextmanager
     def _translate_errors(self, source: batches.Source) -> Iterator[None]:
+        """Turns TensorFlow's errors in a step into InputError.
+
+        Args:
+            source: the source of the batches, to find an invalid example.
+        """
+
         def locate():
             steps = count_steps(self.optimizer) if self.optimizer else 0
             return f"after step {steps:,}"
 
-        with batches.translate_errors(source, locate), worker_errors(self._strategy):
+        with batches.translate_errors(source, locate), wrap_lost_worker(self._strategy):
             yield
 
     def _log_progress(self, dataset, verb: str, batch_size: int, count: int):
@@ -255,15 +267,15 @@ class Trainer:
     # Stopping
 
     def _share_signal(self) -> None:
-        """Tells the other workers of a signal, with the sums of the next step."""
+        """Tells the other workers that a signal came, in the sums of the next step."""
         if self._signal is not None and self._flag.signum is not None:
             self._signal.assign(1.0)
 
     def _must_stop(self, sums: Any) -> bool:
         """Whether to stop after a step with the result `sums`.
 
-        With several workers, the last element of `sums` is the number of workers that
-        got a signal.
+        With several workers, the last element of `sums` is positive if any worker got a
+        signal.
         """
         if self._signal is None:
             return self._flag.signum is not None
@@ -272,27 +284,26 @@ class Trainer:
     # Steps of all replicas
 
     def _compile_gradients(self) -> Callable:
-        """Returns `_microbatch_gradients`, compiled as --xla says.
+        """Returns `_differentiate`, compiled as --xla says.
 
-        By default, it is compiled on GPUs. On a CPU oneDNN's matrix products are faster
-        than XLA's, so only GELU is compiled, and only in low precision. The optimizer
-        is left out, since XLA cannot compile it under several replicas.
+        By default, XLA compiles it on GPUs. On a CPU, oneDNN's matrix products are
+        faster than XLA's, so XLA compiles only GELU, and only in low precision. XLA
+        does not compile the optimizer, because it cannot do so under several replicas.
         """
         xla = self._config.xla
         if xla is None and tf.config.list_logical_devices("GPU"):
             xla = True
         if xla:
-            return tf.function(
-                self._microbatch_gradients, jit_compile=True, autograph=False
-            )
+            return tf.function(self._differentiate, jit_compile=True, autograph=False)
         if xla is False or self._on_tpu or self._config.precision == "float32":
-            return self._microbatch_gradients
-        return layers.fuse_gelu(_fuse)(self._microbatch_gradients)
+            return self._differentiate
+        # The context of `fuse_gelu` is used as a decorator here.
+        return layers.fuse_gelu(_fuse)(self._differentiate)
 
-    def _steps(self, count: int) -> list[dict[str, tf.Tensor]]:
-        """Makes `count` updates one by one; returns their results.
+    def _loop_on_host(self, count: int) -> list[dict[str, tf.Tensor]]:
+        """Makes `count` updates in a loop of Python; returns their results.
 
-        After a signal there are fewer updates. All workers make the same number.
+        After a signal, it makes fewer updates, but the same number on all workers.
         """
         results: list[dict[str, tf.Tensor]] = []
         step = self._get_graph("train", self._train_step, self._iterator)
@@ -302,18 +313,18 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            # With several workers, the sums of the newest steps may not be ready.
+            # With several workers, the device may not have computed the newest sums.
             ready = results if self._signal is None else results[:-_STEPS_TO_AGREE]
             if ready and self._must_stop(ready[-1]["sums"]):
                 break
         return results
 
     @tf.function
-    def _loop(self, iterator, num_steps):
-        """Makes updates on the device in one call.
+    def _loop_on_device(self, iterator, num_steps):
+        """Makes updates in a loop of the graph, without a return to Python (TPU).
 
         Returns:
-            The result of the last update, but "sums" are added up over all updates.
+            The result of the last update, with the "sums" of all updates added up.
         """
         step = tf.autograph.experimental.do_not_convert(self._train_step)
         result = step(next(iterator))
@@ -329,25 +340,29 @@ class Trainer:
 
         Args:
             name: the name of the step.
-            step: a function of a batch.
+            step: the step, a function of a batch.
             dataset: the batches, or their iterator; only `element_spec` is used.
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
-            # No step branches on a tensor; AutoGraph would double the time to trace.
+            # AutoGraph would double the time to trace, and no step needs it: none
+            # branches on a tensor.
             graph = tf.function(step, input_signature=[spec], autograph=False)
             self._graphs[name] = spec, graph
         return self._graphs[name][1]
 
     def _train_step(self, batch):
+        """Makes an update on all replicas; see `_replica_train_step` for the result."""
         result = self._strategy.run(self._replica_train_step, args=(batch,))
-        return self._first_replica(result)
+        return self._take_first_replica(result)
 
     def _evaluate_step(self, batch):
+        """Returns the sums of `_pack` and the predictions, over all replicas."""
         sums, outputs = self._strategy.run(self._replica_evaluate_step, args=(batch,))
-        return self._first_replica(sums), self._gather(outputs)
+        return self._take_first_replica(sums), self._gather(outputs)
 
     def _predict_step(self, batch):
+        """Returns the predictions of all replicas."""
         outputs = self._strategy.run(self._replica_predict_step, args=(batch,))
         return self._gather(outputs)
 
@@ -358,8 +373,8 @@ class Trainer:
             for name, value in outputs.items()
         }
 
-    def _first_replica(self, value):
-        """Returns a value that is the same on all replicas."""
+    def _take_first_replica(self, value):
+        """Returns the first replica's copy of a value that is equal on all replicas."""
         return self._strategy.experimental_local_results(value)[0]
 
     # Steps of one replica
@@ -367,15 +382,19 @@ class Trainer:
     def _replica_train_step(self, batch):
         """Makes an update from one replica's part of a batch.
 
-        First, the weights of the losses are summed over all replicas. So the gradients
-        of the replicas add up to the gradient of the batch.
+        Each loss is divided by its weight over all replicas, so the gradients of the
+        replicas add up to the gradient of the batch.
+
+        Returns:
+            A dict with the sums of `_pack` over all replicas; the gradient norm of each
+            variable; and the number, the learning rate and the loss scale of the step.
         """
         loss_weights = _all_reduce_sum(self.task.loss_weights(batch))
         step = tf.convert_to_tensor(self.optimizer.iterations) + 1
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulate(batch, loss_weights)
-        # The sum comes before the optimizer looks for overflows: an overflow on one
-        # device then skips the step on all.
+        # The gradients are summed before the optimizer looks for overflows, so an
+        # overflow on one device skips the step on all devices.
         gradients = _all_reduce_sum(gradients)
         scale = tf.ones(())
         if self._scales_loss:  # read before the update, which may change it
@@ -394,26 +413,29 @@ class Trainer:
         }
 
     def _accumulate(self, batch, loss_weights):
-        """Adds up the sums and gradients of a batch's microbatches, one by one."""
+        """Returns the sums of `_pack` and the gradients of a batch.
+
+        They are added up over the microbatches, one after the other.
+        """
         count = self._config.gradient_accumulation_steps
         if count == 1:
-            return self._gradients(batch, loss_weights)
+            return self._compute_gradients(batch, loss_weights)
         parts = {
             name: tf.stack(tf.split(value, count)) for name, value in batch.items()
         }
 
-        def microbatch(i):
+        def take(i):
             return {name: value[i] for name, value in parts.items()}
 
         def add(i, sums, gradients):
-            next_sums, next_gradients = self._gradients(microbatch(i), loss_weights)
+            next_sums, next_gradients = self._compute_gradients(take(i), loss_weights)
             pairs = zip(gradients, next_gradients, strict=True)
             return i + 1, sums + next_sums, [a + b for a, b in pairs]
 
-        sums, gradients = self._gradients(microbatch(0), loss_weights)
+        sums, gradients = self._compute_gradients(take(0), loss_weights)
         with tf.control_dependencies(gradients):
-            # Without this dependency the loop starts while the activations of the first
-            # microbatch are in memory.
+            # Without this dependency, the loop would start while the activations of the
+            # first microbatch are still in memory.
             start = tf.constant(1)
         _, sums, gradients = tf.while_loop(
             lambda i, *_: i < count,
@@ -423,10 +445,11 @@ class Trainer:
         )
         return sums, gradients
 
-    def _microbatch_gradients(self, batch, loss_weights):
-        """Returns the result of `_pack` and the gradients of a microbatch.
+    def _differentiate(self, batch, loss_weights):
+        """Returns the result of `_pack` and the gradients for one microbatch.
 
-        The gradients are in the order of `_variables`, which this method sets.
+        The gradients are in the order of `_variables`. Tracing this method sets
+        `_variables`.
 
         **As released:** variables without a gradient are not updated; otherwise
         weight decay would shrink an unused pooler to zero.
@@ -446,22 +469,25 @@ class Trainer:
         return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):
+        """Returns the sums over all replicas, and this replica's predictions."""
         outputs = self.task.outputs(self.model, batch, training=False)
         losses = self.task.loss_sums(outputs, batch)
         self._eval_loss_names = list(losses)
-        # `evaluate` computes the loss from the means of all batches, not from this 0.
+        # 0 in place of the loss: `evaluate` computes it from the means of all batches.
         sums = self._pack("eval", tf.constant(0.0), losses, outputs, batch)
-        return self._reduce(sums), self._predictions(outputs, batch)
+        return self._reduce(sums), self._make_predictions(outputs, batch)
 
     def _replica_predict_step(self, batch):
-        return self._predictions(self.model(batch, training=False), batch)
+        """Returns this replica's predictions."""
+        return self._make_predictions(self.model(batch, training=False), batch)
 
-    def _predictions(self, outputs, batch):
+    def _make_predictions(self, outputs, batch):
+        """Returns the task's outputs with the number of each example, or {}."""
         predictions = self.task.prediction_outputs(outputs, batch)
         return {**predictions, ROW: batch[ROW]} if predictions else {}
 
     def _reduce(self, sums):
-        """Adds up the results of `_pack`, and the workers' signals, over replicas."""
+        """Adds up a result of `_pack`, and the workers' signals, over all replicas."""
         if self._signal is not None:
             sums = tf.concat([sums, [self._signal]], axis=0)
         return _all_reduce_sum(sums)
@@ -469,10 +495,11 @@ class Trainer:
     # Metrics
 
     def _pack(self, kind, loss, losses, outputs, batch):
-        """Packs the loss, the number of tokens, and a sum and weight for each metric.
+        """Packs the values of a microbatch into one tensor, which replicas can add up.
 
         Returns:
-            float32 [2 + 2 n] for n losses and metrics.
+            float32 [2 + 2 n]: the loss, the number of tokens, and a sum and a weight
+            for each of n losses and metrics.
         """
         loss_weights = self.task.loss_weights(batch)
         pairs = {name: (losses[name], loss_weights[name]) for name in losses}
@@ -482,18 +509,23 @@ class Trainer:
         values = (value for pair in pairs.values() for value in pair)
         return tf.stack([loss, tokens, *values])
 
-    def _means(self, sums: np.ndarray, kind: str) -> dict[str, float]:
-        """Unpacks metrics from sums of `_pack`: each sum divided by its weight."""
+    def _unpack(self, sums: np.ndarray, kind: str) -> dict[str, float]:
+        """Returns the means of losses and metrics: the sums divided by the weights.
+
+        Args:
+            sums: results of `_pack`, added up.
+            kind: the `kind` that `_pack` got.
+        """
         return {
             name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
             for i, name in enumerate(self._metric_names[kind])
         }
 
-    def _train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
+    def _compute_train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
         """Returns the means of the window, and the numbers of the last step."""
         window = self._window
         loss, tokens = window.sums[:2].tolist()
-        means = {"loss": loss / window.steps, **self._means(window.sums, "train")}
+        means = {"loss": loss / window.steps, **self._unpack(window.sums, "train")}
         examples = window.steps * self._config.train_batch_size
         return {
             **self.task.finalize_metrics(means),
@@ -511,12 +543,13 @@ class Trainer:
 
         Args:
             losses: the loss of each step.
-            results: the other results of each step.
+            results: the results of `_train_step` for each step.
         """
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
-        # With loss scaling, a step whose gradients overflow is skipped, and halves the
-        # scale. Without it, the scale is 1, and each overflow is an error.
+        # With loss scaling, the optimizer skips a step whose gradients overflow, and
+        # halves the scale. Without loss scaling, the scale is 1, and each overflow is
+        # an error.
         is_overflow = ~np.isfinite(norms) & (scales <= _MIN_LOSS_SCALE)
         is_bad = ~np.isfinite(losses) | is_overflow
         if not is_bad.any():

@@ -21,7 +21,7 @@ def check(config: TrainingSettings) -> None:
 
 
 class Trackers:
-    """Logs to the services that the settings name; a failure is only a warning.
+    """Logs to the services that the settings name; turns failures into warnings.
 
     Weights & Biases reads the metrics from TensorBoard's summaries. In MLflow, names of
     metrics begin with their kind: `train/loss`, `eval/eval_accuracy`,
@@ -30,8 +30,8 @@ class Trackers:
     Args:
         config: the run's settings.
         folder: the run's folder; its name becomes the run's name.
-        settings: all flags of the run.
-        log: receives a line to log.
+        settings: the values of all flags of the run, by name.
+        log: receives each warning.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class Trackers:
         log: Callable[[str], None],
     ):
         self._log = log
-        # The run of Weights & Biases, and the module of MLflow; None if not used.
+        # The run of Weights & Biases, and the module of MLflow. None means that the
+        # settings do not name the service, or that it has failed.
         self._wandb: Any = None
         self._mlflow: Any = None
         if config.wandb:
@@ -66,14 +67,14 @@ class Trackers:
                 mlflow.log_params(settings)
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Logs finite metrics to MLflow; `kind` is the prefix of their names."""
+        """Logs finite metrics to MLflow; `kind` becomes the prefix of their names."""
         finite = {f"{kind}/{k}": v for k, v in metrics.items() if math.isfinite(v)}
         if self._mlflow and finite:
             with errors.log_failure("metrics in MLflow", self._log):
                 self._mlflow.log_metrics(finite, step=step)
 
     def end(self, best: Mapping[str, float], is_complete: bool = True) -> None:
-        """Ends the runs; a second call does nothing.
+        """Ends the runs in the services; a second call does nothing.
 
         Args:
             best: step and metrics of the best checkpoint; empty if there is none.

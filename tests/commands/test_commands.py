@@ -39,7 +39,7 @@ def test_help_fits_a_screen_and_names_every_command(call):
     listed = re.findall(r"^    ([\w-]+)  +\w", text, re.MULTILINE)
     assert listed == list(commands.COMMANDS)
     for name in listed:
-        assert commands.command(name).__doc__
+        assert commands.find_command(name).__doc__
 
 
 def test_every_script_of_the_checkout_is_a_command():

@@ -158,7 +158,7 @@ def test_the_script_reads_globs_and_gzip(tmp_path, settings_of, capsys, monkeypa
     flags = [f"--input_file={tmp_path}/*.txt*", "--vocab_size=52"]
     flags.append(f"--model_prefix={tmp_path}/script/own")
     script = settings_of("train_sentencepiece.py", *flags)
-    commands.command("vocabulary").main(*script)
+    commands.find_command("vocabulary").main(*script)
     assert capsys.readouterr().out == f"{tmp_path}/script/own.model\n"
     vocabulary.train(LINES, settings(tmp_path / "library"))
     assert contents(tmp_path / "library") == contents(tmp_path / "script")

@@ -44,7 +44,7 @@ def test_help_and_a_mistake_need_no_tensorflow():
 
 @pytest.mark.parametrize(("name", "script"), commands.SCRIPTS.items())
 def test_the_examples_of_the_help_can_be_pasted(name, script, settings_of):
-    text = inspect.getdoc(commands.command(name))
+    text = inspect.getdoc(commands.find_command(name))
     lines = text.replace("\\\n", "").splitlines()
     examples = [shlex.split(line) for line in lines if line.startswith("    python ")]
     assert examples

@@ -34,7 +34,7 @@ def test_a_chain_of_conversions_gives_the_first_weights_back(
     first = weights.save(model, tmp_path / "first" / "model.ckpt", "tf1")
     flags = [f"--input={first}", f"--output={tmp_path}/two", "--output_format=hf"]
     script = settings_of("convert_checkpoint.py", *flags)
-    commands.command("convert").main(*script)
+    commands.find_command("convert").main(*script)
     convert.convert(settings(tmp_path / "two", tmp_path / "three.keras", "keras"))
     convert.convert(settings(tmp_path / "three.keras", f"{tmp_path}/four/", "tf1"))
     copy = models.AlbertPretrainer(config)

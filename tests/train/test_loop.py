@@ -418,7 +418,7 @@ def gradients(batch, weights):
     each = tf.where(replica == 1, value, 2.0**15)
     return tf.zeros([1]), [tf.fill(v.shape, each) for v in model.trainable_variables]
 
-trainer._gradients, trainer._variables = gradients, model.trainable_variables
+trainer._compute_gradients, trainer._variables = gradients, model.trainable_variables
 before = model.get_weights()
 trainer._train_step(tf.zeros([1]))
 for a, b in zip(before, model.get_weights(), strict=True):

@@ -120,7 +120,7 @@ def test_offline_a_script_ends_with_one_line(server, tmp_path, settings_of):
         *("classify", "--task_name=custom", f"--train_file={tmp_path}/train.csv"),
         *(f"--output_dir={tmp_path}/run", f"--init_checkpoint={NAME}", "--do_train"),
     )
-    message = refusal(commands.command("classify").main, *settings)
+    message = refusal(commands.find_command("classify").main, *settings)
     assert message.startswith(f"{URL}: ") and "Name or service not known" in message
     assert message.endswith(f"{NAME}.tar.gz put into {tmp_path}/home/weights by hand")
     assert not (tmp_path / "run").exists()
