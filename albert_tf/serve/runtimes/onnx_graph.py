@@ -222,7 +222,7 @@ def _encode(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) ->
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
     mask_scores = graph.Unsqueeze(_add_mask_scores(graph, inputs["input_mask"]), [1, 2])
-    blocks = list(encoder.layers_in_order())
+    blocks = list(encoder.blocks_in_order())
     for i, block in enumerate(blocks):
         skips_tokens = first_only and i == len(blocks) - 1
         hidden = _add_block(graph, block, hidden, mask_scores, first_only=skips_tokens)
