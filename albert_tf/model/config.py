@@ -304,6 +304,6 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# The two small sizes of albert_zh. All other values are those of version 2. There are no
-# released weights for them.
+# The two small sizes of albert_zh, with the other values of version 2. There are no
+# released weights for these configurations.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

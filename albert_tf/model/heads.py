@@ -18,8 +18,8 @@ HEAD_INITIALIZER_RANGE = 0.02
 # The logit of a position that cannot hold an answer, from the released code.
 IMPOSSIBLE_LOGIT = -1e30
 
-# Added to the sum of `masked_lm_weights`, by which the masked LM loss is divided. So the
-# loss is finite even if no position is masked. The value is from the released code.
+# Added to the sum of `masked_lm_weights`, by which the masked LM loss is divided. So
+# the loss is finite even if no position is masked. The value is from the released code.
 MASKED_LM_EPSILON = 1e-5
 
 

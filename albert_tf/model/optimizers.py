@@ -13,8 +13,8 @@ from keras import ops
 
 from albert_tf.errors import InputError
 
-# Weights whose names end in one of these have no decay and no LAMB scaling. The released
-# code excludes the same weights: it searches names for LayerNorm, layer_norm or bias.
+# Weights whose names end in one of these have no decay and no LAMB scaling. The
+# released code excludes the same weights; it looks for LayerNorm, layer_norm or bias.
 _EXCLUDED = ("gamma", "beta", "bias")
 
 

@@ -28,7 +28,7 @@ class Session:
         path: the file.
         inputs: the names of the model's inputs.
         outputs: the names of the model's outputs.
-        run: computes the outputs from int32 inputs, both by name.
+        run: a function that computes the outputs from int32 inputs, both by name.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Session:
     run: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
-        """Runs the model on a batch of int arrays by name; ignores unknown names.
+        """Runs the model on a batch of int arrays by name; ignores other names.
 
         Raises:
             InputError: an input is missing.
@@ -55,7 +55,7 @@ def find(path: str | Path) -> Path | None:
     """Returns the LiteRT or ONNX file in a folder of `convert`; None if there is none.
 
     Raises:
-        InputError: the path is such a file, not its folder with the vocabulary.
+        InputError: the path is a LiteRT or ONNX file, not a folder with a vocabulary.
     """
     path = Path(path)
     if path.suffix in SUFFIXES.values() and path.is_file():
@@ -119,12 +119,12 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     except (ValueError, RuntimeError):
         raise InputError(f"{path}: not a LiteRT model") from None
     # A signature runner resizes the input tensors to the size of each batch.
-    run: Any = interpreter.get_signature_runner()
-    lock = threading.Lock()  # runs would overwrite each other's tensors
+    runner: Any = interpreter.get_signature_runner()
+    lock = threading.Lock()  # threads would overwrite each other's tensors
 
-    def call(inputs: _Arrays) -> dict[str, np.ndarray]:
+    def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         with lock:
-            return run(**inputs)
+            return runner(**inputs)
 
-    inputs, outputs = list(run.get_input_details()), list(run.get_output_details())
-    return Session(path, inputs, outputs, call)
+    names = list(runner.get_input_details()), list(runner.get_output_details())
+    return Session(path, *names, run)
