@@ -33,7 +33,7 @@ SEQ_LENGTH = 128
 
 
 def export(settings: HubSettings) -> None:
-    """Writes the encoder's module and the preprocessing module, and prints the paths.
+    """Loads weights, writes the two modules, and prints the paths.
 
     Raises:
         InputError: the weights, the configuration or the vocabulary are missing, or a
@@ -58,7 +58,7 @@ def export(settings: HubSettings) -> None:
     )
     source, config, tokenizer = folder.source, folder.config, folder.tokenizer
     model = weights.model_for(source, config)
-    parts, only = "the encoder", None
+    parts, only = "the encoder", None  # in the log line; for `weights.load`
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
     else:  # TF-Hub's interface has no other heads
@@ -167,7 +167,7 @@ def export_preprocessing(
         "mask_id": tokenizer.mask_id,
     }
     tokenize = saved_models.make_reusable(graph.__call__)
-    tokenize.graph = graph
+    tokenize.graph = graph  # the SavedModel must have the tables of the graph
     tokenize.get_special_tokens_dict = tf.function(
         lambda: {name: tf.constant(id) for name, id in special.items()},
         [],

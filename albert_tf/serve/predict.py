@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # not imported at run time: exported models need no Keras
 
     from albert_tf.tasks.serving import ServingFunction
 
-# Number of inputs that are sorted by length together in memory.
+# Number of inputs that are in memory together, and are sorted by length.
 _INPUTS_TO_SORT = 2048
 
 Log = Callable[[str], None]
@@ -181,8 +181,8 @@ class Ensemble:
     def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
         self._paths = paths
         self._open = open_member
-        # It is opened here, because the attributes need it. The first call uses it, and
-        # then sets this attribute to None to free its memory.
+        # The first model is opened here, because the attributes need it. The first call
+        # uses it, and then sets this attribute to None to free its memory.
         self._first_member: Predictor | None = open_member(paths[0])
         self._pipeline = self._first_member.pipeline
         self.fields = self._first_member.fields
@@ -202,8 +202,9 @@ class Ensemble:
             member = self._first_member or self._open(path)
             self._first_member = None
             scores = list(member.score(rows))
-            del member  # frees its memory before the next one is opened
+            del member  # frees its memory before the next model is opened
             gc.collect()
+            # `totals` is empty before the first model.
             totals = list(map(operator.add, totals, scores)) if totals else scores
         for (location, row), total in zip(rows, totals, strict=True):
             checked = text_rows.check(location, row, self.fields)

@@ -90,7 +90,7 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
 def _open_onnx(path: Path, num_threads: int | None) -> Session:
     errors.check_installed("ONNX", "onnxruntime", extra="onnx")
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
+    from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0  # 0: the runtime chooses
@@ -98,14 +98,15 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-    except (state.InvalidProtobuf, state.InvalidGraph, state.Fail):
+    except (failures.InvalidProtobuf, failures.InvalidGraph, failures.Fail):
         raise InputError(f"{path}: not an ONNX model") from None
     outputs = [tensor.name for tensor in session.get_outputs()]
 
     def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
-    return Session(path, [tensor.name for tensor in session.get_inputs()], outputs, run)
+    names = [tensor.name for tensor in session.get_inputs()]
+    return Session(path, inputs=names, outputs=outputs, run=run)
 
 
 def _open_litert(path: Path, num_threads: int | None) -> Session:
@@ -126,5 +127,6 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
         with lock:
             return runner(**inputs)
 
-    names = list(runner.get_input_details()), list(runner.get_output_details())
-    return Session(path, *names, run)
+    names = list(runner.get_input_details())
+    outputs = list(runner.get_output_details())
+    return Session(path, inputs=names, outputs=outputs, run=run)
