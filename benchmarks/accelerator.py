@@ -3,9 +3,10 @@
 A step is the forward pass, the backward pass and the AdamW update, in bfloat16, on a
 batch of random tokens. This package runs the step under one `jit`. PyTorch compiles
 Hugging Face's model with fused attention. Each program runs in a process of its own.
-The fraction of the peak counts the matrix products that a step needs, with the word
-table only at masked tokens. The peak is the speed of a product of two matrices of 8192
-rows and columns, measured in the same run.
+
+The printed fraction of the peak is the speed of the step's matrix products, in FLOP/s,
+over the speed of a product of two matrices of 8192 rows and columns, measured in the
+same run. The product with the word table counts only for masked tokens.
 
     python benchmarks/accelerator.py
     python benchmarks/accelerator.py --model=albert_xxlarge_v2 --shapes=32x128,8x512
@@ -16,16 +17,11 @@ import os
 import tempfile
 from pathlib import Path
 
+import common
 import pretraining_step
-from common import (
-    POLICIES,
-    make_parser,
-    random_batch,
-    read_config,
-    run_in_turns,
-    time_calls,
-    write_config,
-)
+
+# Number of rows and of columns of the matrices in `peak`, and number of products.
+PEAK_SIZE, PEAK_COUNT = 8192, 10
 
 
 def albert_tf(batch, folder):
@@ -36,7 +32,7 @@ def albert_tf(batch, folder):
     from albert_tf import AlbertConfig, AlbertPretrainer
 
     config = AlbertConfig.find(str(folder / "config.json"))
-    model = AlbertPretrainer(config, dtype=POLICIES["bfloat16"])
+    model = AlbertPretrainer(config, dtype=common.POLICIES["bfloat16"])
     optimizer = keras.optimizers.AdamW(1e-4)
     optimizer.build(model.trainable_variables)
     batch = {name: jax.numpy.asarray(value) for name, value in batch.items()}
@@ -51,30 +47,30 @@ def albert_tf(batch, folder):
         loss, gradients = jax.value_and_grad(loss_of)(weights)
         return loss, *optimizer.stateless_apply(slots, gradients, weights)
 
-    state = [
-        [variable.value for variable in model.trainable_variables],
-        [variable.value for variable in optimizer.variables],
-    ]
+    weights = [variable.value for variable in model.trainable_variables]
+    slots = [variable.value for variable in optimizer.variables]
 
     def step():
-        loss, *state[:] = update(*state)
+        nonlocal weights, slots
+        loss, weights, slots = update(weights, slots)
         return float(loss)
 
     return step
 
 
-def peak(batch, folder, size=8192):
-    """Returns a function that computes ten matrix products, on JAX."""
+def peak(batch, folder):
+    """Returns a function that computes `PEAK_COUNT` matrix products, on JAX."""
     import jax
 
+    shape = (PEAK_SIZE, PEAK_SIZE)
     keys = jax.random.split(jax.random.key(0))
-    a, b = (jax.random.normal(key, (size, size), jax.numpy.bfloat16) for key in keys)
+    a, b = (jax.random.normal(key, shape, jax.numpy.bfloat16) for key in keys)
 
     @jax.jit
-    def multiply(a):
-        for _ in range(10):
-            a = a @ b / size**0.5
-        return a
+    def multiply(product):
+        for _ in range(PEAK_COUNT):
+            product = product @ b / PEAK_SIZE**0.5  # keeps the variance at 1
+        return product
 
     return lambda: multiply(a).block_until_ready()
 
@@ -86,7 +82,7 @@ def huggingface(batch, folder):
 
 def main():
     """Prints the tokens per second of each shape and program."""
-    parser = make_parser(__doc__)
+    parser = common.make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="256x128,64x512", help="batch x length")
     parser.add_argument("--peak", type=float, help="FLOP/s; default: measured")
@@ -95,22 +91,25 @@ def main():
     os.environ["KERAS_BACKEND"] = "jax"
     for shape in args.shapes.split(","):
         rows, length = map(int, shape.split("x"))
-        if args.program:
-            batch = random_batch(read_config(args.folder), rows, length)
+        if args.program:  # the function with this name returns the step
+            batch = common.random_batch(common.read_config(args.folder), rows, length)
             step = globals()[args.program](batch, args.folder)
-            print(time_calls(step, args.steps))
+            print(common.time_calls(step, args.steps))
             continue
         with tempfile.TemporaryDirectory() as name:
-            config = write_config(Path(name), args.model)
-            programs = ["albert_tf", "huggingface"] + ["peak"] * (args.peak is None)
-            turns = run_in_turns(args, programs, Path(name), f"--shapes={shape}")
+            config = common.write_config(Path(name), args.model)
+            programs = ["albert_tf", "huggingface"]
+            if args.peak is None:
+                programs.append("peak")
+            turns = common.run_in_turns(args, programs, Path(name), f"--shapes={shape}")
         results = {program: seconds for program, (seconds,) in turns.items()}
-        fastest = args.peak or 10 * 2 * 8192**3 / results.pop("peak")
-        print(f"{args.model}, {shape}, bfloat16, peak {fastest / 1e12:.0f} TFLOP/s")
+        peak_speed = args.peak or PEAK_COUNT * 2 * PEAK_SIZE**3 / results.pop("peak")
+        print(f"{args.model}, {shape}, bfloat16, peak {peak_speed / 1e12:.0f} TFLOP/s")
         for program, seconds in results.items():
-            flop = pretraining_step.flop_per_token(config, length, "albert" in program)
+            selects = program == "albert_tf"
+            flop = pretraining_step.flop_per_token(config, length, selects=selects)
             speed = rows * length / seconds
-            share = speed * flop / fastest
+            share = speed * flop / peak_speed
             print(f"  {program:12}{speed:12,.0f} tokens/s {share:6.1%} of the peak")
 
 

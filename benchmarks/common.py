@@ -1,4 +1,9 @@
-"""Functions that the benchmarks share; a benchmark runs programs alternately."""
+"""Functions that the benchmarks share.
+
+A benchmark that compares programs runs them alternately. For each run, `run_in_turns`
+starts the benchmark's own file in a new process. The hidden flag --program names the
+program that this process runs, and --folder the folder with its data.
+"""
 
 import argparse
 import json
@@ -24,12 +29,12 @@ INPUTS = {
 
 
 class Usage(NamedTuple):
-    """The output of a command, its times in seconds and its peak memory in bytes."""
+    """The output of a command, and what the command used."""
 
     lines: list[str]
     seconds: float
-    processor: float
-    memory: int
+    processor: float  # seconds of all cores
+    memory: int  # peak in bytes
 
 
 def make_parser(text: str | None) -> argparse.ArgumentParser:
@@ -78,12 +83,17 @@ def run_in_turns(
 ) -> dict[str, list[float]]:
     """Runs each program of a benchmark once per round, each time in a new process.
 
-    The process runs the benchmark with `--program=NAME --folder=FOLDER`, in
-    `--peer_python` if the name begins with "huggingface". The results lack programs
-    that fail.
+    If the name of a program begins with "huggingface", its process is `--peer_python`.
+    The last line of the output must be numbers. A program that fails is left out.
+
+    Args:
+        args: the flags of the benchmark.
+        programs: the names of the programs.
+        folder: the folder with the data.
+        *flags: flags that replace the same flags of this process.
 
     Returns:
-        {program: the medians of the numbers in the last line of its output}.
+        {program: the median of each number in the last line}.
     """
     results: dict[str, list[list[float]]] = {name: [] for name in programs}
     for _ in range(args.rounds):
@@ -115,18 +125,17 @@ def time_calls(call: Callable[[], Any], count: int) -> float:
     return statistics.median(seconds)
 
 
-def random_batch(config: Mapping[str, Any], rows: int, length: int, share=0.15):
-    """Returns a batch of random tokens without padding, as numpy arrays.
+def random_batch(config: Mapping[str, Any], rows: int, length: int):
+    """Returns a batch of random tokens without padding, with 15 % masked.
 
     Args:
         config: the model's config as a dict.
         rows: number of sequences.
         length: number of tokens per sequence.
-        share: fraction of the tokens to predict.
     """
     import numpy as np
 
-    vocab_size, num_masked = config["vocab_size"], round(share * length)
+    vocab_size, num_masked = config["vocab_size"], round(0.15 * length)
     rng = np.random.default_rng(0)
     positions = [rng.choice(length, num_masked, replace=False) for _ in range(rows)]
     return {
@@ -156,7 +165,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def huggingface_model(folder: Path, name: str, **changes: Any) -> Any:
-    """Returns a Hugging Face model with the config of `write_config`."""
+    """Returns a Hugging Face model of the class `name`, with the config in a folder."""
     import transformers
 
     values = read_config(folder) | {"hidden_act": "gelu_new"} | changes
@@ -168,21 +177,20 @@ def huggingface_columns(batch):
     """Returns a batch with Hugging Face's names, as int64 arrays."""
     import numpy as np
 
+    # -100 is the label of a token that the loss ignores.
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], 1)
     columns = {name: batch[key] for name, key in INPUTS.items()}
-    columns |= {"labels": labels}
-    columns |= {"sentence_order_label": batch["next_sentence_labels"][:, 0]}
+    columns["labels"] = labels
+    columns["sentence_order_label"] = batch["next_sentence_labels"][:, 0]
     return {name: column.astype(np.int64) for name, column in columns.items()}
 
 
 def read_seconds_per_row(run: Path) -> float:
-    """Returns the seconds per example in a run's log, with the time of its checkpoints.
+    """Returns the mean seconds per example in a run's log, including checkpoints.
 
     The first two lines are left out, because the first includes compilation.
     """
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    speeds = [
-        line["sequences_per_second"] for line in lines if line["kind"] == "train"
-    ][2:]
-    return sum(1 / speed for speed in speeds) / len(speeds)
+    training = [line for line in lines if line["kind"] == "train"]
+    return statistics.mean(1 / line["sequences_per_second"] for line in training[2:])

@@ -13,14 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import (
-    INPUTS,
-    POLICIES,
-    huggingface_model,
-    make_parser,
-    run_in_turns,
-    write_config,
-)
+import common
 
 
 def prepare(args, folder):
@@ -30,15 +23,15 @@ def prepare(args, folder):
     from albert_tf.tasks import catalogue
     from albert_tf.text import inputs, tokenization
 
-    write_config(folder, args.model)
+    common.write_config(folder, args.model)
     tokenizer = tokenization.SentencePieceTokenizer(args.spm_model_file)
     task = catalogue.find(args.task_name)
     rows = task.read("train", args.data_dir).rows
     chosen = np.random.default_rng(0).choice(len(rows), args.examples, replace=False)
     rows = [rows[i] for i in chosen]
-    first = [row.text_a for row in rows]
-    second = [row.text_b for row in rows if row.text_b is not None] or None
-    encoded = inputs.encode(tokenizer, first, second, args.max_seq_length)
+    texts_a = [row.text_a for row in rows]
+    texts_b = [row.text_b for row in rows if row.text_b is not None] or None
+    encoded = inputs.encode(tokenizer, texts_a, texts_b, args.max_seq_length)
     indices, length = range(len(encoded)), int(encoded.lengths.max())
     arrays: dict = inputs.pad(encoded, indices, length, tokenizer.pad_id)
     np.savez(folder / "examples.npz", lengths=encoded.lengths, **arrays)
@@ -52,20 +45,23 @@ def load(folder):
     return arrays, arrays.pop("lengths")
 
 
-def time_epoch(args, lengths, call, by_length):
-    """Returns the seconds per example in the third of three epochs."""
+def time_epoch(args, lengths, call, *, sort_by_length):
+    """Returns the seconds per example in the third of three epochs.
+
+    `call` computes a batch from the numbers of its rows and its padded length.
+    """
     import numpy as np
 
-    random = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for _ in range(3):
-        begin = time.perf_counter()
-        order = random.permutation(len(lengths))
-        if by_length:
+        start_time = time.perf_counter()
+        order = rng.permutation(len(lengths))
+        if sort_by_length:
             order = order[np.argsort(lengths[order], kind="stable")]
-        for first in range(0, len(order), args.batch_size):
-            rows = order[first : first + args.batch_size]
+        for begin in range(0, len(order), args.batch_size):
+            rows = order[begin : begin + args.batch_size]
             call(rows, int(lengths[rows].max()))
-    return (time.perf_counter() - begin) / len(lengths)
+    return (time.perf_counter() - start_time) / len(lengths)
 
 
 def albert_tf(args):
@@ -78,7 +74,7 @@ def albert_tf(args):
 
     arrays, lengths = load(args.folder)
     config = AlbertConfig.find(str(args.folder / "config.json"))
-    keras.config.set_dtype_policy(POLICIES[args.precision])
+    keras.config.set_dtype_policy(common.POLICIES[args.precision])
     model = models.AlbertClassifier(config, 2)
     optimizer = optimizers.AdamW(5e-5)
     optimizer.build(model.trainable_variables)
@@ -96,10 +92,10 @@ def albert_tf(args):
         return loss
 
     def call(rows, length):
-        batch = {k: tf.constant(v[rows, :length]) for k, v in arrays.items()}
+        batch = {key: tf.constant(x[rows, :length]) for key, x in arrays.items()}
         float(step(batch, tf.zeros(len(rows), tf.int32)))
 
-    return time_epoch(args, lengths, call, by_length=True)
+    return time_epoch(args, lengths, call, sort_by_length=True)
 
 
 def huggingface(args):
@@ -108,14 +104,14 @@ def huggingface(args):
 
     arrays, lengths = load(args.folder)
     is_training = args.work == "train"
-    model = huggingface_model(args.folder, "AlbertForSequenceClassification")
+    model = common.huggingface_model(args.folder, "AlbertForSequenceClassification")
     model.train(is_training)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01)
 
     def call(rows, length):
         batch = {
             name: torch.tensor(arrays[key][rows, :length]).long()
-            for name, key in INPUTS.items()
+            for name, key in common.INPUTS.items()
         }
         labels = torch.zeros(len(rows), dtype=torch.long)
         with torch.autocast("cpu", torch.bfloat16, args.precision == "bfloat16"):
@@ -127,29 +123,29 @@ def huggingface(args):
             optimizer.zero_grad()
 
     with torch.set_grad_enabled(is_training):
-        return time_epoch(args, lengths, call, by_length=False)
+        return time_epoch(args, lengths, call, sort_by_length=False)
 
 
 def main():
     """Runs the programs alternately and prints their speeds."""
-    parser = make_parser(__doc__)
+    parser = common.make_parser(__doc__)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--task_name", default="mrpc")
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--model", default="albert_base_v2")
     parser.add_argument("--work", default="train", choices=["train", "predict"])
-    parser.add_argument("--precision", default="float32", choices=POLICIES)
+    parser.add_argument("--precision", default="float32", choices=common.POLICIES)
     parser.add_argument("--examples", type=int, default=256, help="in each epoch")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--max_seq_length", type=int, default=128)
     args = parser.parse_args()
-    if args.program:
+    if args.program:  # the function with this name returns the seconds per example
         print(globals()[args.program](args))
         return
     with tempfile.TemporaryDirectory() as name:
         prepare(args, Path(name))
         programs = "albert_tf", "huggingface"
-        results = run_in_turns(args, programs, Path(name))
+        results = common.run_in_turns(args, programs, Path(name))
     print(f"{args.task_name}, {args.work}, {args.precision}")
     for program, (seconds,) in results.items():
         print(

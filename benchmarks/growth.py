@@ -21,6 +21,7 @@ from pathlib import Path
 from common import GIB, ROOT, make_parser, run_command, write_config
 from pretraining_run import build_command, write_records
 
+# Keys of the config for the axes of a training step.
 SMALL = {
     "vocab_size": 8000,
     "embedding_size": 128,
@@ -30,6 +31,7 @@ SMALL = {
     "intermediate_size": 1024,
     "max_position_embeddings": 2048,
 }
+# Keys of the config for `measure_rows`, in which the text takes most of the time.
 TINY = {
     "vocab_size": 30000,
     "embedding_size": 16,
@@ -53,7 +55,7 @@ def main():
             parser.error(f"--axes: {axis!r} is not one of {', '.join(AXES)}")
         measure, points = AXES[axis]
         print(f"\n{axis}")
-        previous_size, previous = None, dict[str, float]()
+        previous_size, previous_values = None, dict[str, float]()
         for size, settings in points.items():
             if size > args.max_size:
                 continue
@@ -63,19 +65,18 @@ def main():
             for name, value in values.items():
                 cell = f"{name} {value:.4g}"
                 if previous_size is not None:
-                    growth = math.log(value / previous[name])
+                    growth = math.log(value / previous_values[name])
                     cell += f" (^{growth / math.log(size / previous_size):.2f})"
                 cells.append(cell)
-            previous_size, previous = size, values
+            previous_size, previous_values = size, values
             print(f"  {size!s:12}{'   '.join(cells)}", flush=True)
 
 
-def step(args, folder, model, rows, length):
-    """Pretrains for four steps; returns times and peak memory."""
+def measure_step(args, folder, model, rows, length):
+    """Pretrains for four steps; returns the times of steps and the peak memory."""
     write_records(folder, write_config(folder, model), length)
-    usage = run_command(
-        build_command(folder, rows, "--num_train_steps=4", "--log_steps=1")
-    )
+    command = build_command(folder, rows, "--num_train_steps=4", "--log_steps=1")
+    usage = run_command(command)
     lines = map(json.loads, (folder / "run/metrics.jsonl").read_text().splitlines())
     first, *later = [
         rows / line["sequences_per_second"] for line in lines if line["kind"] == "train"
@@ -87,8 +88,8 @@ def step(args, folder, model, rows, length):
     }
 
 
-def text(args, folder, copies):
-    """Makes records from copies of the text, without duplicates of documents."""
+def measure_text(args, folder, copies):
+    """Makes records from copies of the text, with each document used once."""
     for i in range(copies):
         shutil.copy(args.input_file, folder / f"text-{i:03}.txt")
     command = [
@@ -96,20 +97,21 @@ def text(args, folder, copies):
         *(f"--input_file={folder}/text-*.txt", f"--output_file={folder}/t.tfrecord@16"),
         f"--spm_model_file={args.spm_model_file}",
     ]
-    return _usage(run_command(command))
+    return _name_values(run_command(command))
 
 
-def lines(args, folder, count):
-    """Predicts on lines of text with the tiny classifier of `rows`."""
-    rows(args, folder, 64)
+def measure_lines(args, folder, count):
+    """Predicts on lines of text with the tiny classifier of `measure_rows`."""
+    measure_rows(args, folder, 64)
     with open(folder / "lines.txt", "w") as output:
-        output.writelines(f"{text}\n" for text, _ in _texts(count))
+        output.writelines(f"{text}\n" for text, _ in _make_texts(count))
     command = [sys.executable, ROOT / "predict.py", f"--model={folder}/run"]
     command += [f"--input_file={folder}/lines.txt", f"--output_file={folder}/answers"]
-    return _usage(run_command([*command, "--batch_size=256"]))
+    return _name_values(run_command([*command, "--batch_size=256"]))
 
 
-def _usage(usage):
+def _name_values(usage):
+    """Returns the values of a `common.Usage` by the names to print."""
     return {
         "s": usage.seconds,
         "processor, s": usage.processor,
@@ -117,13 +119,13 @@ def _usage(usage):
     }
 
 
-def rows(args, folder, count):
+def measure_rows(args, folder, count):
     """Trains a tiny classifier for one step, and evaluates it on rows of a table."""
     write_config(folder, TINY)
-    for name, number in (("train", 64), ("dev", count)):
+    for name, size in (("train", 64), ("dev", count)):
         with open(folder / f"{name}.csv", "w") as output:
             output.write("text,label\n")
-            output.writelines(f"{text},{label}\n" for text, label in _texts(number))
+            output.writelines(f"{text},{label}\n" for text, label in _make_texts(size))
     command = [
         *(sys.executable, ROOT / "run_classifier.py", "--task_name=custom"),
         *(f"--train_file={folder}/train.csv", f"--dev_file={folder}/dev.csv"),
@@ -131,30 +133,30 @@ def rows(args, folder, count):
         *(f"--albert_config_file={folder}/config.json", "--max_seq_length=64"),
         *(f"--output_dir={folder}/run", f"--spm_model_file={args.spm_model_file}"),
     ]
-    return _usage(run_command(command))
+    return _name_values(run_command(command))
 
 
-def _texts(count):
-    """Yields short texts and labels."""
+def _make_texts(count):
+    """Yields `count` pairs of a short text and a label."""
     for i in range(count):
         yield f"Line {i} has about a dozen words that say so", "yn"[i % 2]
 
 
-# For each axis: the function that measures a point, and {size: its arguments}.
+# {axis: (the function that measures a point, {size: the function's other arguments})}.
 AXES: dict[str, tuple[Callable, dict]] = {
     "layers": (
-        step,
+        measure_step,
         {n: (SMALL | {"num_hidden_layers": n}, 8, 128) for n in (12, 24, 48)},
     ),
-    "length": (step, {n: (SMALL, 2, n) for n in (512, 1024, 2048)}),
-    "rows_of_a_step": (step, {n: (SMALL, n, 128) for n in (8, 32, 128)}),
+    "length": (measure_step, {n: (SMALL, 2, n) for n in (512, 1024, 2048)}),
+    "rows_of_a_step": (measure_step, {n: (SMALL, n, 128) for n in (8, 32, 128)}),
     "vocabulary": (
-        step,
+        measure_step,
         {n: (SMALL | {"vocab_size": n}, 8, 128) for n in (30_000, 100_000, 250_000)},
     ),
-    "text": (text, {n: (n,) for n in (1, 10, 100)}),
-    "rows": (rows, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
-    "lines": (lines, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
+    "text": (measure_text, {n: (n,) for n in (1, 10, 100)}),
+    "rows": (measure_rows, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
+    "lines": (measure_lines, {n: (n,) for n in (100_000, 1_000_000, 10_000_000)}),
 }
 
 

@@ -5,16 +5,17 @@
 
 All programs have the same random weights, the same token ids and the same number of
 threads. They run alternately, each in a process of its own. Each program first checks
-that its outputs agree with Keras's, and runs two calls without timing. The batches are
-texts of one length, or sentences of the file, sorted by length.
+that its outputs agree with Keras's, and runs two calls without timing. A shape such as
+8x128 is a batch of 8 texts of 128 tokens. The last case is sentences of the file,
+sorted by length.
 
 The input of `savedmodel` and `predict` is text, which `predict` also sorts. The input
 of the others is arrays of ids that are already sorted and padded. In programs with
 `int8`, weights have 8 bits. Hugging Face's model is converted to ONNX with
 `torch.onnx.export` and quantized with ONNX Runtime's `quant_pre_process` and
-`quantize_dynamic`. This package computes the last layer only for the first token. So
---num_layers with a small number makes it look faster than it is. On a busy machine, use
---num_threads=1.
+`quantize_dynamic`, with a scale per channel. This package computes the last layer only
+for the first token. So a small --num_layers makes this package look faster than it is.
+On a busy machine, use --num_threads=1.
 """
 
 import json
@@ -24,11 +25,6 @@ from typing import Any
 
 from common import INPUTS, make_parser, run_in_turns, time_calls, write_config
 
-PROGRAMS = (
-    *("savedmodel", "predict", "predict_onnx"),
-    *("litert", "litert_int8", "onnx", "onnx_int8"),
-    *("huggingface", "huggingface_onnx", "huggingface_onnx_int8"),
-)
 LABELS = ["a", "b"]
 # Maximum difference of logits from Keras's: in float32, and with int8 weights.
 BOUND, BOUND_INT8 = 2e-5, 0.2
@@ -53,9 +49,10 @@ def prepare(args, folder):
     longest = values["max_position_embeddings"]
     tokenizer = tokenization.SentencePieceTokenizer(args.spm_model_file)
     lines = [x for x in vocabulary.read_lines((args.input_file,)) if x.strip()]
+    # Words of one token each make texts of an exact length with [CLS] and [SEP].
     words = list(dict.fromkeys(word for line in lines[:2000] for word in line.split()))
-    pieces = tokenizer.encode_batch(words)
-    words = [word for word, ids in zip(words, pieces, strict=True) if len(ids) == 1]
+    ids_of_words = tokenizer.encode_batch(words)
+    words = [w for w, ids in zip(words, ids_of_words, strict=True) if len(ids) == 1]
     cases = {"probe": [lines[:3]]}
     for shape in args.shapes.split(","):
         rows, length = map(int, shape.split("x"))
@@ -82,17 +79,17 @@ def prepare(args, folder):
         if format in runtimes.SUFFIXES:
             path = (folder / name).with_suffix(runtimes.SUFFIXES[format])
             runtimes.save(model, path, format, precision=precision or "float32")
-    answer = text_graphs.classifier(
+    serving_fn = text_graphs.classifier(
         model, tokenizer, labels=LABELS, max_seq_length=longest
     )
-    saved_models.export(answer, folder / "savedmodel")
+    saved_models.export(serving_fn, folder / "savedmodel")
     task = {"kind": "classification", "labels": LABELS, "texts": 1}
     metadata.write(folder / "run", tokenizer, {**task, "max_seq_length": longest})
     weights.save(model, folder / "run", "tf1")
 
 
-def savedmodel(args):
-    """Loads this package's SavedModel, from texts to probabilities."""
+def load_savedmodel(args):
+    """Returns this package's SavedModel, a function from texts to probabilities."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
@@ -101,25 +98,26 @@ def savedmodel(args):
     return lambda texts, ids: serve(text=tf.constant(texts))["probabilities"].numpy()
 
 
-def predict(args):
-    """Loads this package's pipeline in Python, from texts to probabilities."""
+def load_predictor(args):
+    """Returns this package's `Predictor`, a function from texts to probabilities."""
     import numpy as np
 
     from albert_tf.serve import predict
 
     runtime: Any = "onnx" if args.program == "predict_onnx" else "tensorflow"
     options = predict.AnswerSettings(batch_size=args.batch_size, runtime=runtime)
-    pipeline = predict.load(args.folder / "run", options)
+    predictor = predict.load(args.folder / "run", options)
 
     def run(texts, ids):
-        results = [row["probabilities"] for row in pipeline({"text": x} for x in texts)]
-        return np.array([[row[label] for label in LABELS] for row in results])
+        answers = predictor({"text": text} for text in texts)
+        results = [answer["probabilities"] for answer in answers]
+        return np.array([[result[label] for label in LABELS] for result in results])
 
     return run
 
 
-def exported(args):
-    """Loads this package's LiteRT or ONNX file, from ids to logits."""
+def load_exported(args):
+    """Returns this package's LiteRT or ONNX file, a function from ids to logits."""
     from albert_tf.serve import runtimes
 
     [path] = args.folder.glob(f"{args.program}.*")
@@ -127,20 +125,19 @@ def exported(args):
     return lambda texts, ids: run(ids)["logits"]
 
 
-def _huggingface(args):
+def _load_torch_model(args):
     import transformers
 
-    return transformers.AlbertForSequenceClassification.from_pretrained(
-        args.folder / "huggingface"
-    ).eval()
+    model_class = transformers.AlbertForSequenceClassification
+    return model_class.from_pretrained(args.folder / "huggingface").eval()
 
 
-def huggingface(args):
-    """Loads Hugging Face's model in PyTorch, from ids to logits."""
+def load_huggingface(args):
+    """Returns Hugging Face's model in PyTorch, a function from ids to logits."""
     import torch
 
     torch.set_num_threads(args.num_threads)
-    model = _huggingface(args)
+    model = _load_torch_model(args)
 
     def run(texts, ids):
         batch = {n: torch.from_numpy(ids[key]).long() for n, key in INPUTS.items()}
@@ -150,14 +147,14 @@ def huggingface(args):
     return run
 
 
-def huggingface_onnx(args):
-    """Loads Hugging Face's model in ONNX Runtime; int8 has one scale per channel."""
+def load_huggingface_onnx(args):
+    """Returns Hugging Face's model in ONNX Runtime, a function from ids to logits."""
     import onnxruntime
     import torch
 
     path = args.folder / f"{args.program}.onnx"
     torch.onnx.export(
-        _huggingface(args),
+        _load_torch_model(args),
         (),
         str(path),
         kwargs=dict.fromkeys(INPUTS, torch.ones((2, 7), dtype=torch.long)),
@@ -170,7 +167,7 @@ def huggingface_onnx(args):
         from onnxruntime import quantization
         from onnxruntime.quantization import shape_inference
 
-        # Without this, the kernels of all layers after the first remain in float32.
+        # Without this line, the kernels of all layers after the first stay in float32.
         shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
         quantization.quantize_dynamic(path, path, per_channel=True)
     options = onnxruntime.SessionOptions()
@@ -186,17 +183,26 @@ def huggingface_onnx(args):
     return run
 
 
+LOADERS = {
+    "savedmodel": load_savedmodel,
+    **dict.fromkeys(("predict", "predict_onnx"), load_predictor),
+    **dict.fromkeys(("litert", "litert_int8", "onnx", "onnx_int8"), load_exported),
+    "huggingface": load_huggingface,
+    "huggingface_onnx": load_huggingface_onnx,
+    "huggingface_onnx_int8": load_huggingface_onnx,
+}
+
+
 def time_program(args):
     """Checks the outputs of one program, and prints its seconds for each case."""
     import numpy as np
 
-    if args.program in ("savedmodel", "predict", "predict_onnx"):
+    takes_text = args.program in ("savedmodel", "predict", "predict_onnx")
+    if takes_text:
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(args.num_threads)
-    name = args.program.removesuffix("_int8")
-    name = "predict" if name == "predict_onnx" else name
-    run = globals().get(name, exported)(args)
+    run = LOADERS[args.program](args)
     cases = json.loads((args.folder / "cases.json").read_text())
     seconds = []
     for case, batches in cases.items():
@@ -207,20 +213,20 @@ def time_program(args):
         if case == "probe":
             results = run(*calls[0])
             logits = np.load(args.folder / "logits.npy")
-            if args.program in ("savedmodel", "predict", "predict_onnx"):
+            if takes_text:  # the results are probabilities: compare their logarithms
                 results = np.log(results)
                 logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
             bound = BOUND_INT8 if args.program.endswith("int8") else BOUND
             np.testing.assert_allclose(results, logits, rtol=0, atol=bound)
             continue
-        if args.program.startswith("predict"):
+        if args.program.startswith("predict"):  # it makes the batches itself
             calls = [([text for texts, _ in calls for text in texts], {})]
 
-        def answer(calls=calls):
+        def run_all(calls=calls):
             for texts, ids in calls:
                 run(texts, ids)
 
-        seconds.append(time_calls(answer, 5))
+        seconds.append(time_calls(run_all, 5))
     print(*seconds)
 
 
@@ -235,7 +241,7 @@ def main():
     parser.add_argument("--sentences", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--num_threads", type=int, default=2)
-    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--programs", default=",".join(LOADERS))
     args = parser.parse_args()
     if args.program:
         time_program(args)

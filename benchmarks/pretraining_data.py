@@ -27,6 +27,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2, help="to compare with one")
     args = parser.parse_args()
     sizes, dupes = args.megabytes.split(","), args.dupe_factors.split(",")
+    # Each case is the megabytes of text, the dupe factor and the number of workers.
     cases = [(size, dupes[-1], 1) for size in sizes]
     cases += [(sizes[-1], factor, 1) for factor in dupes]
     cases += [(sizes[-1], dupes[-1], args.workers)]
@@ -40,7 +41,7 @@ def main():
                 [
                     *(sys.executable, ROOT / "create_pretraining_data.py"),
                     *(f"--input_file={text}", f"--output_file={name}/x.tfrecord"),
-                    *(f"--spm_model_file={args.spm_model_file}",),
+                    f"--spm_model_file={args.spm_model_file}",
                     *(f"--dupe_factor={factor}", f"--num_workers={workers}"),
                 ]
             )

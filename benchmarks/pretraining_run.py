@@ -3,7 +3,7 @@
 This package's command and Hugging Face's Trainer run alternately. Both have the same
 model, AdamW, and the same records of random tokens. Both write a log line and a
 checkpoint after each tenth of the steps. The time before the second log line is not
-counted.
+counted, because it includes compilation.
 
     python benchmarks/pretraining_run.py
     python benchmarks/pretraining_run.py --shapes=2x512 --precision=bfloat16 --rounds=5
@@ -16,28 +16,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import (
-    POLICIES,
-    ROOT,
-    huggingface_columns,
-    huggingface_model,
-    make_parser,
-    random_batch,
-    read_config,
-    read_seconds_per_row,
-    run_command,
-    run_in_turns,
-    write_config,
-)
+import common
 
-ROWS = 512
+ROWS = 512  # of the records
 
 
 def write_records(folder, config, length):
-    """Writes records of random tokens, without a description."""
+    """Writes records of random tokens, without the file that describes records."""
     from albert_tf.data import records
 
-    batch = random_batch(config, ROWS, length)
+    batch = common.random_batch(config, ROWS, length)
     spec = {
         name: records.Feature("float" if "weights" in name else "int", rows.shape[1])
         for name, rows in batch.items()
@@ -47,9 +35,12 @@ def write_records(folder, config, length):
 
 
 def build_command(folder, rows, *flags):
-    """Returns a command that pretrains on the results of the `write_` functions."""
+    """Returns a command that pretrains on the records and the config in a folder.
+
+    `write_records` and `common.write_config` write them.
+    """
     return [
-        *(sys.executable, ROOT / "run_pretraining.py", "--optimizer=adamw"),
+        *(sys.executable, common.ROOT / "run_pretraining.py", "--optimizer=adamw"),
         *(f"--input_file={folder}/train.tfrecord", f"--train_batch_size={rows}"),
         *(f"--albert_config_file={folder}/config.json", "--num_warmup_steps=0"),
         *(f"--output_dir={folder}/run", *flags),
@@ -63,19 +54,19 @@ def albert_tf(args, rows, length):
         *(f"--num_train_steps={args.steps}", f"--precision={args.precision}"),
         *(f"--log_steps={interval}", f"--save_checkpoints_steps={interval}"),
     ]
-    run_command(build_command(args.folder, rows, *flags))
-    seconds = read_seconds_per_row(args.folder / "run")
+    common.run_command(build_command(args.folder, rows, *flags))
+    seconds = common.read_seconds_per_row(args.folder / "run")
     shutil.rmtree(args.folder / "run")
     return seconds
 
 
 def huggingface(args, rows, length):
-    """Returns the seconds per example of the Trainer; its data is in memory."""
+    """Returns the seconds per example of the Trainer, with its data in memory."""
     import torch
     import transformers
 
-    batch = random_batch(read_config(args.folder), ROWS, length)
-    columns = {k: torch.tensor(v) for k, v in huggingface_columns(batch).items()}
+    batch = common.random_batch(common.read_config(args.folder), ROWS, length)
+    columns = {k: torch.tensor(v) for k, v in common.huggingface_columns(batch).items()}
     data = [{name: column[i] for name, column in columns.items()} for i in range(ROWS)]
     interval, times = max(1, args.steps // 10), []
 
@@ -98,22 +89,23 @@ def huggingface(args, rows, length):
         disable_tqdm=True,
     )
     transformers.Trainer(
-        model=huggingface_model(args.folder, "AlbertForPreTraining"),
+        model=common.huggingface_model(args.folder, "AlbertForPreTraining"),
         args=arguments,
         train_dataset=data,
         callbacks=[Callback()],
     ).train()
-    (first, begin), (last, end) = times[1], times[-2]  # times[-1] is for the whole run
+    # The Trainer logs once more after the run.
+    (first_step, begin), (last_step, end) = times[1], times[-2]
     shutil.rmtree(args.folder / "trainer")
-    return (end - begin) / (last - first) / rows
+    return (end - begin) / (last_step - first_step) / rows
 
 
 def main():
     """Runs the programs alternately for each shape, and prints their speeds."""
-    parser = make_parser(__doc__)
+    parser = common.make_parser(__doc__)
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,32x128", help="batch x length")
-    parser.add_argument("--precision", default="float32", choices=POLICIES)
+    parser.add_argument("--precision", default="float32", choices=common.POLICIES)
     parser.add_argument("--steps", type=int, default=40, help="in each turn")
     args = parser.parse_args()
     for shape in args.shapes.split(","):
@@ -122,9 +114,10 @@ def main():
             print(globals()[args.program](args, rows, length))
             continue
         with tempfile.TemporaryDirectory() as name:
-            write_records(Path(name), write_config(Path(name), args.model), length)
+            config = common.write_config(Path(name), args.model)
+            write_records(Path(name), config, length)
             programs, flag = ("albert_tf", "huggingface"), f"--shapes={shape}"
-            results = run_in_turns(args, programs, Path(name), flag)
+            results = common.run_in_turns(args, programs, Path(name), flag)
         print(f"{args.model}, {shape}, {args.precision}")
         for program, (seconds,) in results.items():
             print(

@@ -2,8 +2,8 @@
 
 A step is the forward pass, the backward pass and the AdamW update. The loss is the
 masked LM loss of 15 % of the tokens, plus the sentence loss if the program has one. The
-programs run alternately, each in a process of its own. The fraction of the peak counts
-only matrix products.
+programs run alternately, each in a process of its own. The fraction of the peak is the
+speed of the step's matrix products over the speed of the products in `peak_step`.
 
     python benchmarks/pretraining_step.py
     python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=1
@@ -15,19 +15,10 @@ import resource
 import tempfile
 from pathlib import Path
 
-from common import (
-    POLICIES,
-    huggingface_columns,
-    huggingface_model,
-    make_parser,
-    random_batch,
-    read_config,
-    run_in_turns,
-    time_calls,
-    write_config,
-)
+import common
 
 PROGRAMS = ("albert_tf", "kerashub", "huggingface", "huggingface_compiled")
+# Operations of `peak_step`: 20 products, with two operations for each multiplication.
 PEAK_FLOP = 20 * 2 * 1024 * 768 * 3072
 
 
@@ -39,15 +30,17 @@ def flop_per_token(config, length, selects):
     Args:
         config: the model's config as a dict.
         length: number of tokens per sequence.
-        selects: whether the last layer computes only the positions that a loss reads,
-            as in this package. It computes keys and values for all positions.
+        selects: whether the last layer, except for its keys and values, computes only
+            the positions that a loss reads, as in this package. These are the masked
+            positions and the first one.
     """
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     layers, embedding = config["num_hidden_layers"], config["embedding_size"]
     keys_and_values = 2 * hidden**2
+    # Queries and the attention's output layer, feed-forward, scores and their mixing.
     rest = 2 * hidden**2 + 2 * hidden * inner + 2 * length * hidden
-    share = 0.15 + 1 / length if selects else 1
-    blocks = layers * keys_and_values + (layers - 1 + share) * rest
+    last_layer = 0.15 + 1 / length if selects else 1
+    blocks = layers * keys_and_values + (layers - 1 + last_layer) * rest
     masked_lm = 0.15 * embedding * (hidden + config["vocab_size"])
     return 6 * (blocks + embedding * hidden + masked_lm)
 
@@ -75,7 +68,7 @@ def albert_tf_step(batch, precision, folder):
     from albert_tf import AlbertConfig, AlbertPretrainer
 
     config = AlbertConfig.find(str(folder / "config.json"))
-    model = AlbertPretrainer(config, dtype=POLICIES[precision])
+    model = AlbertPretrainer(config, dtype=common.POLICIES[precision])
     optimizer = keras.optimizers.AdamW(1e-4)
     optimizer.build(model.trainable_variables)
     batch = {key: tf.constant(value) for key, value in batch.items()}
@@ -92,12 +85,12 @@ def albert_tf_step(batch, precision, folder):
 
 
 def kerashub_step(batch, precision, folder):
-    """Returns a step of KerasHub's masked LM, without XLA, which is slower on CPUs."""
+    """Returns a step of KerasHub's masked LM, without XLA: on CPUs, XLA is slower."""
     import keras
     import keras_hub
 
-    config = read_config(folder)
-    keras.config.set_dtype_policy(POLICIES[precision])
+    config = common.read_config(folder)
+    keras.config.set_dtype_policy(common.POLICIES[precision])
     backbone = keras_hub.models.AlbertBackbone(
         vocabulary_size=config["vocab_size"],
         num_layers=config["num_hidden_layers"],
@@ -127,11 +120,11 @@ def huggingface_step(batch, precision, folder, compiled=False):
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = huggingface_model(folder, "AlbertForPreTraining").to(device).train()
+    model = common.huggingface_model(folder, "AlbertForPreTraining").to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     inputs = {
         name: torch.tensor(column, device=device)
-        for name, column in huggingface_columns(batch).items()
+        for name, column in common.huggingface_columns(batch).items()
         if name != "attention_mask"  # all ones; it would prevent fused attention
     }
     forward = torch.compile(model) if compiled else model
@@ -151,7 +144,7 @@ huggingface_compiled_step = functools.partial(huggingface_step, compiled=True)
 
 
 def peak_step(batch, precision, folder):
-    """Returns a function of ALBERT-base's fastest matrix products, for the peak."""
+    """Returns a function that computes ALBERT-base's fastest matrix products."""
     import tensorflow as tf
 
     a = tf.cast(tf.random.normal((1024, 768)), precision)
@@ -168,13 +161,16 @@ def peak_step(batch, precision, folder):
     return lambda: float(step())
 
 
-def report(numbers, args, shape, precision, config):
-    """Prints speed, fraction of the peak, speedup of this package, and memory."""
+def report(results, args, shape, precision, config):
+    """Prints speed, fraction of the peak, speedup of this package, and memory.
+
+    `results` is {program: [seconds of a step, peak memory in GiB]}.
+    """
     rows, length = map(int, shape.split("x"))
-    peak = PEAK_FLOP / numbers.pop("peak")[0]
+    peak = PEAK_FLOP / results.pop("peak")[0]
     print(f"{args.model}, {shape}, {precision}, peak {peak / 1e9:.0f} GFLOP/s")
-    base, _ = numbers.get("albert_tf", (float("nan"), 0))
-    for program, (seconds, gib) in numbers.items():
+    base, _ = results.get("albert_tf", (float("nan"), 0))
+    for program, (seconds, gib) in results.items():
         speed = rows * length / seconds
         flop = flop_per_token(config, length, selects=program == "albert_tf")
         print(
@@ -185,7 +181,7 @@ def report(numbers, args, shape, precision, config):
 
 def main():
     """Runs the programs alternately for each shape and precision."""
-    parser = make_parser(__doc__)
+    parser = common.make_parser(__doc__)
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,2x512", help="batch x length")
@@ -193,23 +189,23 @@ def main():
     parser.add_argument("--steps", type=int, default=5, help="in each turn")
     args = parser.parse_args()
     if args.program:
-        rows, length = map(int, args.shapes.split(",")[-1].split("x"))
-        precision = args.precisions.split(",")[-1]
-        batch = random_batch(read_config(args.folder), rows, length)
-        step = globals()[f"{args.program}_step"](batch, precision, args.folder)
-        seconds = time_calls(step, args.steps)
+        # `run_in_turns` has set one shape and one precision.
+        rows, length = map(int, args.shapes.split("x"))
+        batch = common.random_batch(common.read_config(args.folder), rows, length)
+        step = globals()[f"{args.program}_step"](batch, args.precisions, args.folder)
+        seconds = common.time_calls(step, args.steps)
         kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on Linux
         print(seconds, kibibytes / (1 << 20))
         return
     programs = ["peak", *args.programs.split(",")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = write_config(folder, args.model)
+        config = common.write_config(folder, args.model)
         for shape in args.shapes.split(","):
             for precision in args.precisions.split(","):
                 flags = f"--shapes={shape}", f"--precisions={precision}"
-                numbers = run_in_turns(args, programs, folder, *flags)
-                report(numbers, args, shape, precision, config)
+                results = common.run_in_turns(args, programs, folder, *flags)
+                report(results, args, shape, precision, config)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.errors import InputError
 
-# Many models pad their vocabulary to a multiple of this, for accelerators.
+# Many models pad their vocabulary size to a multiple of this number, for accelerators.
 _PADDING = 128
 # Keys of released files that the released code does not read.
 _UNREAD_KEYS = {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
-# Keys of the files of BERT and albert_zh. Only the value of `ln_type` is checked.
+# Keys of the files of BERT and albert_zh. They have no effect: a log line names them.
+# Only the value of `ln_type` is checked, because another value means another model.
 _BERT_KEYS = re.compile("directionality|ln_type|pooler_.*")
-# Fields that the released configuration does not have.
+# Fields of `AlbertConfig` that the released configuration does not have.
 _ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
 _log = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ class AlbertConfig:
 
     Fields up to `initializer_range` are the keys of the released `albert_config.json`
     with the released constructor's defaults, which are the values of xxlarge. The
-    letters are the paper's. The release does not have the last three fields; their
-    defaults give the released model.
+    letters are the paper's. The released configuration does not have the last three
+    fields. With their defaults, the model is the released one.
 
     Attributes:
         vocab_size: V, tokens in the vocabulary.
@@ -62,8 +63,8 @@ class AlbertConfig:
         classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
             **As released:** the default, 0.1.
         recompute: "none", or "block" to store only each block's input for the
-            backward pass and compute the rest again. Gradients are identical in
-            float32. In mixed precision, gradients of shared kernels are added up in
+            backward pass, which computes the rest again. In float32, this changes no
+            gradient. In mixed precision, gradients of shared kernels are added up in
             float32 instead of the compute dtype.
 
     Raises:
@@ -110,7 +111,7 @@ class AlbertConfig:
 
     @property
     def head_size(self) -> int:
-        """D = H / N."""
+        """The size of an attention head, D = H / N."""
         return self.hidden_size // self.num_attention_heads
 
     @property
@@ -133,9 +134,9 @@ class AlbertConfig:
     def _group_map(self, is_shared: bool) -> tuple[int, ...]:
         """Returns the group of each layer if `is_shared`, else the number of the layer.
 
-        **As released:** the groups are the same for all published sizes. In rare cases,
-        such as layer 15 of L = G = 22, the released float formula gives the previous
-        group.
+        **As released:** the groups are the same for all published sizes. The released
+        code divides floats. In rare cases, such as layer 15 of L = G = 22, rounding
+        gives the group before the right one there.
         """
         layers = self.num_hidden_layers
         groups = min(self.num_hidden_groups, layers) if is_shared else layers
@@ -146,8 +147,8 @@ class AlbertConfig:
 
         Args:
             path: the path of the vocabulary, for the message.
-            size: the number of its tokens. There is no warning if V is at most the next
-                multiple of 128.
+            size: the number of its tokens. V may be larger without a warning, up to
+                `size` rounded up to a multiple of 128.
 
         Raises:
             InputError: the vocabulary has more tokens than the model's V.
@@ -181,7 +182,7 @@ class AlbertConfig:
 
     @classmethod
     def find(cls, name: str) -> "AlbertConfig":
-        """Reads the file `name` if it exists; otherwise, see `named`.
+        """Reads the file `name`; if there is no such file, returns `named(name)`.
 
         Raises:
             InputError: see `from_json_file` and `named`.
@@ -279,8 +280,9 @@ _SIZES = {
 
 
 def _build(size: str, version: str) -> AlbertConfig:
+    """Returns the configuration of a key of `_SIZES` in version "v1", "v2" or "zh"."""
     hidden, layers, heads = _SIZES[size]
-    # Only version 1 was trained with dropout, except its xxlarge. The Chinese models
+    # Dropout was used only for version 1, and not for its xxlarge. The Chinese models
     # have ReLU and BERT's Chinese vocabulary, and their xxlarge has 16 heads.
     dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
     is_chinese = version == "zh"
@@ -302,6 +304,6 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# Two small sizes of albert_zh, with the other values of version 2. No weights of them
-# are released.
+# The two small sizes of albert_zh, with the other values of version 2. There are no
+# released weights for these configurations.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

@@ -18,7 +18,8 @@ HEAD_INITIALIZER_RANGE = 0.02
 # The logit of a position that cannot hold an answer, from the released code.
 IMPOSSIBLE_LOGIT = -1e30
 
-# Keeps the masked LM loss finite if no position is masked, from the released code.
+# Added to the sum of `masked_lm_weights`, by which the masked LM loss is divided. So
+# the loss is finite even if no position is masked. The value is from the released code.
 MASKED_LM_EPSILON = 1e-5
 
 
@@ -75,7 +76,7 @@ class MaskedLMHead(ConfiguredLayer):
 
 
 class _OutputHead(ConfiguredLayer):
-    """A head of one dense layer, `output_dense`."""
+    """Base class of a head with one dense layer, `output_dense`."""
 
     def build(self, input_shape=None):
         self.output_dense.build((None, self.config.hidden_size))
@@ -84,8 +85,8 @@ class _OutputHead(ConfiguredLayer):
 class SentenceHead(_OutputHead):
     """Predicts sentence order (SOP) or next sentence (NSP).
 
-    Both objectives use this head; only their data differ. Class 0 is "in order" (or
-    "next"), class 1 "swapped" (or "random").
+    The two objectives differ only in their data. For sentence order, class 0 is "in
+    order" and class 1 "swapped"; for next sentence, class 0 is "next" and 1 "random".
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -98,13 +99,16 @@ class SentenceHead(_OutputHead):
 
 
 class ClassifierHead(_OutputHead):
-    """Dropout and a dense layer on the pooled output, or on each token's state.
+    """Predicts labels from the pooled output, or from each token's state.
+
+    The head is dropout and a dense layer.
 
     Args:
         config: the model's configuration.
         num_labels: K, the number of classes; 1 for regression and for scoring choices.
     """
 
+    # The arguments that the model's `get_config` saves.
     options = ("num_labels",)
 
     def __init__(self, config: AlbertConfig, num_labels: int, **kwargs):
@@ -216,6 +220,7 @@ class ConditionalSpanHead(ConfiguredLayer):
         end_n_top: the number of candidate ends for each candidate start.
     """
 
+    # The arguments that the model's `get_config` saves.
     options = ("start_n_top", "end_n_top")
 
     def __init__(
@@ -242,25 +247,31 @@ class ConditionalSpanHead(ConfiguredLayer):
         for part in (self.end_hidden, self.answer_hidden):
             part.build((None, None, 2 * size))
 
-    def call(self, states, impossible, start_positions=None, training=False):
+    def call(self, states, p_mask, start_positions=None, training=False):
         """Scores spans.
 
         Args:
             states: float [B, T, H].
-            impossible: [B, T], the released `p_mask`: 1 at a position that no answer
-                can hold (the question, [SEP], padding), else 0.
+            p_mask: [B, T], 1 at a position that no answer can hold (the question,
+                [SEP], padding), else 0. The name is from the released code.
             start_positions: int [B], the known starts, or None to search for them.
             training: whether dropout applies.
 
         Returns:
-            dict of float32 tensors: `start_log_probs` [B, T] and `cls_logits` [B], the
-            log-odds that there is no answer. With known starts, also `end_log_probs`
-            [B, T]. Without them, also the best starts, `start_top_log_probs` and
-            `start_top_index` (int) [B, S]; and the best ends of each start, grouped by
-            start: `end_top_log_probs` and `end_top_index` (int) [B, S * end_n_top].
+            dict of tensors, float32 except for the indices.
+
+            Always: `start_log_probs` [B, T], and `cls_logits` [B], the log-odds that
+            there is no answer.
+
+            Only if the starts are known: `end_log_probs` [B, T], for the known start.
+
+            Only if the starts are not known: `start_top_log_probs` and
+            `start_top_index` (int) [B, S], the best starts; `end_top_log_probs` and
+            `end_top_index` (int) [B, S * end_n_top], the best ends of the first start,
+            then of the second, and so on.
         """
-        impossible = ops.cast(impossible, "float32")
-        start_logits = _mask(self.start(states)[..., 0], impossible)
+        p_mask = ops.cast(p_mask, "float32")
+        start_logits = _mask(self.start(states)[..., 0], p_mask)
         start_log_probs = ops.log_softmax(start_logits)
         outputs = {
             "start_log_probs": start_log_probs,
@@ -268,12 +279,12 @@ class ConditionalSpanHead(ConfiguredLayer):
         }
         if start_positions is not None:
             starts = gather_positions(states, ops.expand_dims(start_positions, -1))
-            end = self._end_log_probs(states, starts, impossible)
-            return {**outputs, "end_log_probs": end[:, 0]}
+            end_log_probs = self._end_log_probs(states, starts, p_mask)
+            return {**outputs, "end_log_probs": end_log_probs[:, 0]}
         start_top, start_index = ops.top_k(start_log_probs, self.start_n_top)
         starts = gather_positions(states, start_index)
-        end = self._end_log_probs(states, starts, impossible)
-        end_top, end_index = ops.top_k(end, self.end_n_top)
+        end_log_probs = self._end_log_probs(states, starts, p_mask)
+        end_top, end_index = ops.top_k(end_log_probs, self.end_n_top)
         shape = (-1, self.start_n_top * self.end_n_top)
         return {
             **outputs,
@@ -283,10 +294,17 @@ class ConditionalSpanHead(ConfiguredLayer):
             "end_top_index": ops.reshape(end_index, shape),
         }
 
-    def _end_log_probs(self, states, starts, impossible):
-        """Returns float32 [B, S, T] for states [B, T, H] and starts [B, S, H]."""
-        # The input of `end_hidden` is [state, start]. Two products with the halves of
-        # its kernel take T + S rows instead of T * S rows of twice the width.
+    def _end_log_probs(self, states, starts, p_mask):
+        """Returns the log-probability of each end for each start, float32 [B, S, T].
+
+        Args:
+            states: float [B, T, H].
+            starts: float [B, S, H], the states of the starts.
+            p_mask: float32 [B, T], see `call`.
+        """
+        # The input of `end_hidden` is a state followed by a start. Instead of one
+        # product of T * S such pairs, two products with the halves of the kernel have
+        # T and S rows of half the width.
         state_kernel, start_kernel = ops.split(
             ops.cast(self.end_hidden.kernel, self.compute_dtype), 2
         )
@@ -295,13 +313,17 @@ class ConditionalSpanHead(ConfiguredLayer):
         from_starts = ops.expand_dims(ops.matmul(starts, start_kernel) + bias, 2)
         hidden = self.end_norm(ops.tanh(from_states + from_starts))  # [B, S, T, H]
         logits = self.end(ops.cast(hidden, self.compute_dtype))[..., 0]
-        return ops.log_softmax(_mask(logits, ops.expand_dims(impossible, 1)))
+        return ops.log_softmax(_mask(logits, ops.expand_dims(p_mask, 1)))
 
     def _cls_logits(self, states, start_logits, training):
-        """Returns float32 [B], from the start's expected state and the first state."""
+        """Returns the log-odds that there is no answer, float32 [B].
+
+        The layers read two states: the mean of all states, weighted by the
+        probabilities of the starts, and the state of the first token.
+        """
         probabilities = ops.cast(ops.softmax(start_logits), self.compute_dtype)
-        expected = ops.matmul(ops.expand_dims(probabilities, 1), states)[:, 0]  # [B, H]
-        pair = ops.concatenate([expected, states[:, 0]], axis=-1)
+        mean = ops.matmul(ops.expand_dims(probabilities, 1), states)[:, 0]  # [B, H]
+        pair = ops.concatenate([mean, states[:, 0]], axis=-1)
         hidden = self.dropout(self.answer_hidden(pair), training=training)
         return ops.cast(self.answer(hidden)[:, 0], "float32")
 
@@ -311,13 +333,15 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
 
     Args:
         outputs: outputs of `ConditionalSpanHead` with known starts.
-        start_positions: int [B], a position at which `impossible` is 0.
-        end_positions: int [B], another such position.
+        start_positions: int [B], the position of the answer's first token. `p_mask`
+            must be 0 there.
+        end_positions: int [B], the position of the answer's last token. `p_mask` must
+            be 0 there.
         is_impossible: [B], 1 if the question has no answer.
 
     Returns:
-        Three float32 []: the losses of start, end and answerability; the released loss
-        is half of their sum.
+        Three float32 []: the losses of the start, of the end, and of whether there is
+        an answer. The released loss is half of their sum.
     """
     starts, ends = outputs["start_log_probs"], outputs["end_log_probs"]
     start_loss, end_loss = span_loss(starts, ends, start_positions, end_positions)
@@ -327,19 +351,19 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
     return start_loss, end_loss, ops.mean(cls_loss)
 
 
-def _mask(logits, impossible):
-    """Returns the logits in float32; `IMPOSSIBLE_LOGIT` where `impossible` is 1."""
+def _mask(logits, p_mask):
+    """Returns the logits in float32, with `IMPOSSIBLE_LOGIT` where `p_mask` is 1."""
     logits = ops.cast(logits, "float32")
-    return logits * (1.0 - impossible) + IMPOSSIBLE_LOGIT * impossible
+    return logits * (1.0 - p_mask) + IMPOSSIBLE_LOGIT * p_mask
 
 
 @layers.custom_gradient(on_torch=classification_loss)
 def masked_lm_loss(logits, ids):
     """Cross-entropy of masked positions, float32 [B, P].
 
-    The values are equal to `classification_loss`. For thousands of classes on a CPU,
-    this function takes 0.4 of the time: TensorFlow's operation takes as long as five
-    softmaxes.
+    The values are the same as those of `classification_loss`. On a CPU with thousands
+    of classes, this function takes 0.4 of the time of `classification_loss`, because
+    TensorFlow's cross-entropy takes as long as five softmaxes.
 
     Args:
         logits: float32 [B, P, V].
@@ -349,7 +373,8 @@ def masked_lm_loss(logits, ids):
     highest = ops.max(logits, -1)
     index = ops.expand_dims(ids, -1)
     label_logits = ops.squeeze(ops.take_along_axis(logits, index, -1), -1)
-    # The highest probability is 1 / sum(exp(logits - highest)). It is never near 0.
+    # The loss is log(sum(exp(logits))) - label_logits. The highest probability is
+    # 1 / sum(exp(logits - highest)), which is at least 1 / V, so its log is finite.
     losses = highest - label_logits - ops.log(ops.max(probabilities, -1))
 
     def gradient(upstream):

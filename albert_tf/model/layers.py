@@ -38,7 +38,8 @@ _GELU_CUBIC = 0.044715
 def custom_gradient(on_torch: Callable | None = None) -> Callable:
     """Decorates a function that returns its value and its gradient function.
 
-    The function may read only its arguments, which are tensors.
+    The decorated function returns only the value, and has this gradient. It may read
+    only its arguments, which are tensors.
 
     TensorFlow keeps a custom gradient for the life of the process, together with the
     graph in which it was called. So in a graph, this decorator calls the function as a
@@ -72,7 +73,7 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
     return decorate
 
 
-# The argument of `fuse_gelu`, in its context and thread.
+# The argument of `fuse_gelu`, in its context and thread. The default fuses nothing.
 _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: function)
 
 
@@ -82,7 +83,7 @@ def fuse_gelu(fuse: Callable):
 
     A TensorFlow graph reads and writes the whole tensor for each operation, a dozen
     times for GELU. In bfloat16 on a CPU, GELU then takes longer than the matrix product
-    before it.
+    before it. A fused function, such as one compiled by XLA, reads and writes once.
 
     Args:
         fuse: takes a function of tensors, and returns a function with the same results
@@ -162,8 +163,9 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
         mean = ops.transpose(mean, (0, 2, 1, 3))
         d_value = ops.matmul(ops.transpose(factors, (0, 1, 3, 2)), upstream)
         d_factors = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
-        # The factors are the probabilities times the dropout mask. Reading the mask
-        # here would keep it in memory until the backward pass.
+        # The gradient of the probabilities is the dropout mask times `d_factors`. With
+        # `factors`, in which the mask is contained, this function does not read the
+        # mask. Otherwise the mask would stay in memory until the backward pass.
         if dropout_mask:
             d_scores = factors * d_factors
             d_scores -= probabilities * ops.cast(mean, query.dtype)
@@ -178,10 +180,10 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 
 
 def fused_attention(query, key, value, mask_scores):
-    """Uses Keras's attention for `scaled_dot_product_attention` without dropout.
+    """Computes `scaled_dot_product_attention` without dropout by Keras's function.
 
     On JAX, with a GPU and a dtype of 16 bits, Keras calls cuDNN's attention (Dao et al.
-    2022). It writes no probabilities to memory, and needs even numbers of positions.
+    2022). cuDNN writes no probabilities to memory, and needs even values of Q and T.
     """
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     positions = query.shape[1], key.shape[1]
@@ -213,6 +215,7 @@ def embedding_lookup(table, ids):
     return ops.take(table, ids, axis=0), gradient
 
 
+# {value of `hidden_act` in the configuration: its function}.
 ACTIVATIONS = {
     "gelu": gelu,
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
@@ -263,16 +266,17 @@ def cast_once(layers: Iterable[Dense]):
 def order_gradients(x, layers: Sequence[Dense]):
     """Makes the backward pass add up kernel gradients before it uses `x`'s gradient.
 
-    TensorFlow adds up a variable's gradients only when it has all of them. Without this
-    order, a graph holds the gradients of a shared kernel for every layer: 3.6 GiB in a
-    step of xlarge.
+    TensorFlow adds up a variable's gradients only when it has all of them. So without
+    this order, a graph holds L gradients of a shared kernel at the same time: 3.6 GiB
+    in a step of xlarge.
 
     Args:
         x: the input of a block.
         layers: the block's dense layers that earlier blocks also use.
 
     Returns:
-        x, and a context in which to run this block and all later ones.
+        x, and a context. The caller must run this block and all later blocks in the
+        context, and give this block the returned x.
     """
     x, *kernels = _wait_for_kernels(x, *(ops.copy(layer.kernel) for layer in layers))
     return x, replace_kernels(layers, kernels)
@@ -299,13 +303,16 @@ def dense(
     stddev: float | None = None,
     **options,
 ) -> Dense:
-    """Builds a dense layer with the kernel `initializer` and a bias of zeros.
+    """Builds a dense layer with the released initial values.
+
+    The kernel is drawn by `initializer`; the bias is zeros.
 
     Args:
         config: the model's configuration.
         units: the size of the output.
         name: the name of the layer.
-        stddev: replaces the configuration's `initializer_range`.
+        stddev: standard deviation of the initial kernel; None for the configuration's
+            `initializer_range`.
         **options: other arguments of the layer.
     """
     kernel_initializer = initializer(stddev or config.initializer_range)
@@ -386,7 +393,8 @@ class DropoutSeeds:
         if self._base is None:
             return None
         # Keras on PyTorch uses only the sum of a seed's two numbers, and the generator
-        # counts passes in the second. Adding 1 would repeat seeds of earlier passes.
+        # adds 1 to the second number in each pass. If this method also added 1, later
+        # passes would repeat the sums. 1 << 20 is more than the usual number of passes.
         self._offset += 1 << 20
         return self._base + ops.convert_to_tensor([self._offset, 0], self._base.dtype)
 
@@ -417,10 +425,10 @@ def dropout(x, rate: float, seed):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """Base class of layers with the configuration of their model.
+    """Base class of layers that keep the configuration of their model in `config`.
 
-    Such a layer does not autocast: its dense layers cast their inputs, but mask scores
-    and embedding tables stay in float32.
+    Keras does not cast the arguments of these layers. So mask scores and embedding
+    tables stay in float32. The dense layers in them cast their own inputs.
     """
 
     # Names of arguments that the model's `get_config` saves; each is an attribute, too.
@@ -496,7 +504,7 @@ class Attention(ConfiguredLayer):
             part.build(shape)
 
     def call(self, hidden, mask_scores, seeds=(None, None), select=None):
-        """Mixes every position with the positions it attends to.
+        """Returns for each position a mixture of all positions that are not padding.
 
         Args:
             hidden: float [B, T, H].
@@ -529,7 +537,10 @@ class Attention(ConfiguredLayer):
         return ops.cast(self.norm(states + output), self.compute_dtype)
 
     def _can_fuse(self, query, key):
-        """Whether cuDNN may compute the attention, see `fused_attention`."""
+        """Whether `fused_attention` may compute the attention.
+
+        It may on JAX, in 16 bits, with even numbers of positions.
+        """
         if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
             return False
         return query.shape[2] % 2 == 0 and key.shape[2] % 2 == 0
@@ -633,9 +644,9 @@ class Block(ConfiguredLayer):
             return apply(hidden)
 
         layers = self.dense_layers()
-        # In TensorFlow, the kernels must be arguments of the recomputed function: other
-        # tensors that it reads get no gradient. On JAX they must not be arguments,
-        # which JAX would store once for each layer.
+        # In TensorFlow, the kernels must be arguments of the recomputed function,
+        # because other tensors that the function reads get no gradient. On JAX, they
+        # must not be arguments, because JAX would store them once for each layer.
         argument_layers = layers if keras.backend.backend() == "tensorflow" else []
 
         def cast_and_apply(hidden, *kernels):

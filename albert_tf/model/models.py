@@ -11,7 +11,8 @@ from albert_tf.model.config import AlbertConfig
 
 # Keys of the inputs that the encoder reads.
 _ENCODER_KEYS = ("input_ids", "input_mask", "segment_ids")
-# Keys of the inputs that heads, losses and metrics read.
+# Keys of the inputs that heads, losses and metrics read. `row` is the number of an
+# example in its source.
 _OTHER_KEYS = (
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     *("next_sentence_labels", "token_boundary", "labels", "p_mask"),
@@ -34,7 +35,7 @@ def _select_encoder_inputs(inputs) -> dict:
 
 
 class _ConfiguredModel(keras.Model):
-    """Base class of the models; the constructor of a model creates its variables."""
+    """Base class of the models. A model has all its variables after the constructor."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(**kwargs)
@@ -56,7 +57,7 @@ class _ConfiguredModel(keras.Model):
         return cls(**{**config, **values})
 
     def build_from_config(self, config):
-        """Does nothing: the constructor has built the model."""
+        """Does nothing, because the constructor has created the variables."""
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -146,8 +147,8 @@ class AlbertEncoder(_ConfiguredModel):
     def encode_positions(self, inputs, positions, training=False):
         """Returns the `pooled_output` and the states at the given positions.
 
-        The last layer computes only these positions and the first one: P + 1 positions
-        instead of T.
+        The last layer computes only these positions and the first position, which the
+        pooler reads: P + 1 positions instead of T.
 
         Args:
             inputs: see `call`.
@@ -191,23 +192,24 @@ class AlbertEncoder(_ConfiguredModel):
         seeds = layers.DropoutSeeds(generator)
         embeddings = self.embeddings(input_ids, segments, seed=seeds.next())
         # Each block has three dropouts. Their seeds are drawn before the blocks run,
-        # because recomputation must not draw new ones.
-        block_seeds = [[seeds.next() for _ in range(3)] for _ in self.layers_in_order()]
+        # because a block that is computed again must have the same seeds.
+        block_seeds = [[seeds.next() for _ in range(3)] for _ in self.blocks_in_order()]
         return embeddings, mask_scores, block_seeds
 
     def _encode(self, inputs, training, select=None):
         """Returns the embeddings, and a list of the outputs of all blocks.
 
-        With `select`, see `Attention`, the last block computes only the positions that
-        `select` returns.
+        If `select` is not None, the last block computes only the positions that
+        `select` returns from the block's input, see `Attention.call`.
         """
         embeddings, mask_scores, seeds = self._embed(inputs, training)
         hidden = embeddings if self.projection is None else self.projection(embeddings)
         outputs: list = []
-        blocks = list(self.layers_in_order())
+        blocks = list(self.blocks_in_order())
         recomputes = self.config.recompute == "block"
         # JAX and PyTorch order gradients themselves. In 16 bits without recomputation,
-        # kernel gradients also have 16 bits (`cast_once`), so they take less memory.
+        # no order is needed: `cast_once` gives kernel gradients of 16 bits, which take
+        # less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[layers.Dense] = set()
@@ -225,8 +227,12 @@ class AlbertEncoder(_ConfiguredModel):
                 outputs.append(hidden)
         return embeddings, outputs
 
-    def layers_in_order(self):
-        """Yields the blocks as they are applied, `inner_group_num` per layer."""
+    def blocks_in_order(self):
+        """Yields the blocks in the order of their application.
+
+        Each of the L layers has `inner_group_num` blocks. A shared block comes again
+        for each layer that applies it.
+        """
         inner = self.config.inner_group_num
         for index in self.config.block_map:
             yield from self.blocks[index * inner : (index + 1) * inner]
@@ -238,7 +244,12 @@ class AlbertEncoder(_ConfiguredModel):
 
 
 def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
-    """Creates the distinct blocks; the inner blocks of one layer are adjacent."""
+    """Creates the distinct blocks, in the order of their first application.
+
+    Two layers have the same blocks if they share both their attention and their
+    feed-forward weights. If they share only one of them, their blocks are distinct, but
+    have the same `Attention` or `FeedForward`.
+    """
     inner = config.inner_group_num
     attentions = [
         layers.Attention(config, dtype=policy, name="attention")
@@ -263,9 +274,13 @@ def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
 
 
 class _ModelWithHead(_ConfiguredModel):
-    """Base class of an encoder with a head, by default in the attribute `head`."""
+    """Base class of the encoder with a head.
 
-    # Whether the head reads `pooled_output`. Otherwise the model needs no pooler.
+    A subclass keeps its head in the attribute `head`, or overrides `build` and
+    `get_config`.
+    """
+
+    # Whether the head reads `pooled_output`. If not, a checkpoint may lack the pooler.
     head_reads_pooler = True
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -332,8 +347,8 @@ class AlbertPretrainer(_ModelWithHead):
             training: whether dropout applies.
 
         Returns:
-            the encoder's outputs, `mlm_logits` float32 [B, P, V], and `sop_logits`
-            float32 [B, 2] if there is a sentence head.
+            dict of the encoder's outputs; `mlm_logits`, float32 [B, P, V]; and, if the
+            model has a sentence head, `sop_logits`, float32 [B, 2], for SOP or NSP.
         """
         outputs = self.encoder(inputs, training=training)
         states = outputs["sequence_output"]
@@ -344,16 +359,16 @@ class AlbertPretrainer(_ModelWithHead):
     def logits(self, inputs, training=False):
         """Returns only the logits of `call`, with less computation.
 
-        The last layer computes only the first position and the masked ones. With
-        I = 4 H, this saves about 5 / (6 L) of the matrix products of L layers for each
-        other position.
+        The last layer computes only the first position and the masked positions. With
+        I = 4 H, this saves, for each other position, about 5 / (6 L) of the matrix
+        products of L layers.
 
         Args:
             inputs: see `call`; `masked_lm_positions` is required.
             training: whether dropout applies.
 
         Returns:
-            `mlm_logits` and `sop_logits`, see `call`.
+            dict of `mlm_logits`, and of `sop_logits` if there is a sentence head.
 
         Raises:
             InputError: `masked_lm_positions` is missing; or see `AlbertEncoder.call`.
@@ -373,6 +388,7 @@ class AlbertPretrainer(_ModelWithHead):
         return logits
 
     def get_config(self):
+        # Not `super()`, which reads the attribute `head`.
         config = _ConfiguredModel.get_config(self)
         return {**config, "sentence_head": self.sentence is not None}
 
@@ -410,7 +426,8 @@ class AlbertMultipleChoice(_Classifier):
         super().__init__(config, num_labels=1, **kwargs)
 
     def get_config(self):
-        return _ConfiguredModel.get_config(self)  # without `num_labels`
+        # Not `super()`: the constructor does not accept `num_labels`.
+        return _ConfiguredModel.get_config(self)
 
     def call(self, inputs, training=False):
         """Scores choices.

@@ -13,8 +13,8 @@ from keras import ops
 
 from albert_tf.errors import InputError
 
-# Weights with these ends of names have no decay and no LAMB scaling. The released code
-# searches the complete name for LayerNorm, layer_norm or bias.
+# Weights whose names end in one of these have no decay and no LAMB scaling. The
+# released code excludes the same weights; it looks for LayerNorm, layer_norm or bias.
 _EXCLUDED = ("gamma", "beta", "bias")
 
 
@@ -22,7 +22,7 @@ _EXCLUDED = ("gamma", "beta", "bias")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up followed by polynomial decay to 0, as released.
 
-    If s is the step, that is the number of updates before this one, the rate is:
+    The step s is the number of updates before this update. The rate is:
 
         decay:    learning_rate * (1 - min(s, num_train_steps) / num_train_steps)^power
         warm-up:  learning_rate * (s - start_warmup_step) / num_warmup_steps
@@ -38,11 +38,11 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             pretraining: 0.00176).
         num_train_steps: steps until the rate is 0, at least 1.
         num_warmup_steps: steps of the warm-up, 0 for none.
-        power: exponent of the decay, at least 0: 1 for a line, 0 for a constant rate.
+        power: exponent of the decay, at least 0: 1 for a linear decay, 0 for none.
         start_warmup_step: step at which the warm-up begins; ignored without a warm-up.
 
     Raises:
-        InputError: an argument out of its range.
+        InputError: an argument is out of its range.
     """
 
     def __init__(
@@ -67,8 +67,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         """Returns the rate, float32 [], of a step, int []."""
         step = ops.cast(step, "float32")
-        # The released graph folded these constants in float32; another order rounds
-        # differently.
+        # The order of operations is that of the released graph, because another order
+        # rounds differently. Rounding can leave a small rest at the last step, such as
+        # 41 of 41; the second line makes it 0.
         remaining = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
         remaining = ops.where(step < self.num_train_steps, remaining, 0.0)
         rate = self.learning_rate * ops.power(remaining, self.power)
@@ -86,7 +87,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 class AlbertAdamBase(keras.optimizers.Optimizer):
     """The common part of the two released optimizers.
 
-    For a clipped gradient g and a weight w, without correction of the moments:
+    The update of a weight w with the clipped gradient g and the moments m and v, whose
+    bias is not corrected:
 
         m = beta_1 * m + (1 - beta_1) * g
         v = beta_2 * v + (1 - beta_2) * g^2
@@ -104,7 +106,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
     Args:
         learning_rate: a schedule, or a constant float.
-        weight_decay: factor of the weight in the update, see above.
+        weight_decay: factor of the weight w in the update u.
         beta_1: decay of the first moment m, in [0, 1).
         beta_2: decay of the second moment v, in [0, 1).
         epsilon: number added to the root of the second moment.
@@ -188,8 +190,9 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             learning_rate: float32 [].
             scale: float32 [], the factor of gradient clipping.
         """
-        # Scalars are multiplied first, because each product with a tensor reads all of
-        # it. The global norm needs the same `square`; a graph computes it only once.
+        # Scalars are multiplied first, because each product with a tensor reads the
+        # whole tensor. `apply` computes the same `square` for the global norm; a graph
+        # computes both only once.
         rate = ops.cast(learning_rate, variable.dtype)
         scale = ops.cast(scale, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
@@ -206,7 +209,10 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
             self.assign(variable, self._apply_decay_and_rate(variable, update, rate))
 
     def _apply_decay_and_rate(self, variable, update, rate):
-        """Returns the new value of a variable with decay; `update` has no decay yet."""
+        """Returns the new value of a variable that decays.
+
+        `update` is m / (sqrt(v) + epsilon): this method adds the decay to it.
+        """
         raise NotImplementedError  # implemented by AdamW and Lamb
 
     def get_config(self):
@@ -218,7 +224,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamW(AlbertAdamBase):
-    """Adam with weight decay in the update, not in the gradient, as released.
+    """Adam with weight decay in the update u, not in the gradient g, as released.
 
     Arguments and attributes: `AlbertAdamBase`. The released fine-tuning used it, even
     for models that were pretrained with LAMB.

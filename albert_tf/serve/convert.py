@@ -13,7 +13,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serve import runtimes, sessions
-from albert_tf.serve.runtimes.signatures import signature
+from albert_tf.serve.runtimes.signatures import build_signature
 from albert_tf.serve.settings import ConversionSettings
 from albert_tf.tasks import registry
 from albert_tf.text import tokenization
@@ -25,6 +25,8 @@ from albert_tf.weights.names import expand
 # Maximum difference allowed between the outputs of two runtimes with the same float32
 # weights.
 TOLERANCE = 1e-4
+
+_Tokens = Mapping[str, np.ndarray]
 
 
 def convert(settings: ConversionSettings) -> None:
@@ -38,8 +40,8 @@ def convert(settings: ConversionSettings) -> None:
             configuration is missing, the vocabulary does not fit, or outputs differ by
             more than `TOLERANCE`.
     """
-    is_input = Path(settings.output).resolve() == Path(settings.input).resolve()
-    if not settings.output or is_input:
+    is_same_path = Path(settings.output).resolve() == Path(settings.input).resolve()
+    if not settings.output or is_same_path:
         raise InputError(
             f"--output={settings.output!r}: must be a path other than --input"
         )
@@ -57,12 +59,10 @@ def convert(settings: ConversionSettings) -> None:
     if settings.vocab_size or settings.max_position_embeddings:
         model = _grow(model, settings)
         folder.config = model.config
-    tokens = _sample_tokens(model.config)
     if settings.output_format in runtimes.SUFFIXES:
-        _export(model, settings, folder, tokens)
+        _export(model, settings, folder)
     else:
-        written = _save(model, settings, folder)
-        _check_written(model, written, tokens)
+        _check_written(model, path=_save(model, settings, folder))
 
 
 def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Model:
@@ -70,24 +70,29 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
     kind = folder.task.get("kind")
     family = registry.task(kind)
     if settings.output_format in runtimes.SUFFIXES and family is not None:
-        # The number of candidate answers is part of an exported graph. The weights do
-        # not have it, but `task.json` does.
+        # An exported graph for SQuAD 2.0 contains the numbers of candidate starts and
+        # ends. `task.json` has them, the weights do not.
         task_settings = _read_settings(folder)
         return family(task_settings, folder.config, folder.tokenizer).build_model()
     model = weights.model_for(folder.source, folder.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
-        # The weights look like the weights of a regression.
+        # `model_for` only knows the names and shapes of the weights, which are the same
+        # for multiple choice and for regression.
         return models.AlbertMultipleChoice(folder.config)
     return model
 
 
-def _build_task(folder: ModelFolder) -> dict[str, Any]:
-    """Returns `task.json` with defaults for missing keys; empty if there is no task."""
+def _complete_task(folder: ModelFolder) -> dict[str, Any]:
+    """Returns the input's `task.json`, with defaults for missing keys.
+
+    The result is empty if the input has no task, or a task without fine-tuning.
+    """
     if folder.task.get("kind") not in registry.FINE_TUNED:
         return {}
     if metadata.is_from_run(folder.task):
         return {**folder.task}
-    # Models of other programs lack some keys.
+    # Models of other programs lack some keys. "stored" marks the settings that
+    # `task.json` has.
     return {**folder.task, **_read_settings(folder).select("stored")}
 
 
@@ -107,26 +112,29 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     """
     options = model.get_config()
     for name in ("vocab_size", "max_position_embeddings"):
-        size, least = getattr(settings, name), options["config"][name]
-        if size is not None and size < least:
+        least = options["config"][name]
+        size = getattr(settings, name) or least
+        if size < least:
             raise InputError(f"--{name}={size}: expected at least {least}, the input's")
-        options["config"][name] = size or least
+        options["config"][name] = size
     grown = type(model).from_config(options)
     rng = np.random.default_rng(0)
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
         value = old.value()
         if old.path.endswith("embeddings.position"):
             value = np.resize(value, new.shape)
-        elif added := new.shape[0] - len(value):
-            shape, stddev = (added, *new.shape[1:]), model.config.initializer_range
-            noise = rng.normal(value.mean(axis=0), stddev, shape)
-            value = np.concatenate([value, noise])
+        elif new.shape[0] > len(value):
+            shape = (new.shape[0] - len(value), *new.shape[1:])
+            rows = rng.normal(value.mean(axis=0), model.config.initializer_range, shape)
+            value = np.concatenate([value, rows])
         new.variable.assign(value)
     return grown
 
 
-def _tokenizer(settings: ConversionSettings, folder: ModelFolder) -> Tokenizer | None:
-    """Opens the vocabulary; None if there is none.
+def _open_tokenizer(
+    settings: ConversionSettings, folder: ModelFolder
+) -> Tokenizer | None:
+    """Opens the vocabulary of the output; returns None if there is none.
 
     With --vocab_size, the flags can name a new vocabulary. `find_tokenizer` would
     reject it, because the input's metadata describe the old vocabulary.
@@ -150,9 +158,9 @@ def _save(
         The path of the weights.
     """
     format = settings.output_format
-    task = {} if format == "hf" else _build_task(folder)
+    task = {} if format == "hf" else _complete_task(folder)
     needs_vocabulary = format != "keras" or bool(task)
-    tokenizer = _tokenizer(settings, folder) if needs_vocabulary else None
+    tokenizer = _open_tokenizer(settings, folder) if needs_vocabulary else None
     options: dict[str, Any] = {}
     if format == "hf":
         options = {"tokenizer": tokenizer, "task": folder.task}
@@ -171,25 +179,22 @@ def _save(
     return written
 
 
-def _check_written(
-    model: keras.Model, written: Path, tokens: Mapping[str, np.ndarray]
-) -> None:
-    """Reads the written model, and compares its outputs with the outputs of `model`."""
-    source = weights.open_source(written)
+def _check_written(model: keras.Model, path: Path) -> None:
+    """Reads the written model, and checks that its outputs are equal to `model`'s."""
+    source = weights.open_source(path)
     copy = weights.model_for(source, source.config())
-    if isinstance(model, models.AlbertMultipleChoice):  # see `_build_model`
+    # `model_for` takes the weights of multiple choice for the weights of a regression.
+    if isinstance(model, models.AlbertMultipleChoice):
         copy = models.AlbertMultipleChoice(source.config())
-    weights.load(copy, written)
+    weights.load(copy, path)
+    tokens = _sample_tokens(model.config)
     expected, actual = _run(model, tokens), _run(copy, tokens)
     name = "the written model, read again"
     _compare(name, expected, actual, tokens["input_mask"], tolerance=0.0)
 
 
 def _export(
-    model: keras.Model,
-    settings: ConversionSettings,
-    folder: ModelFolder,
-    tokens: Mapping[str, np.ndarray],
+    model: keras.Model, settings: ConversionSettings, folder: ModelFolder
 ) -> None:
     """Writes a model for another runtime, and compares its outputs with Keras's."""
     path, format = Path(settings.output), settings.output_format
@@ -201,34 +206,38 @@ def _export(
         f"written  {path} ({format}, {settings.precision}, "
         f"{path.stat().st_size:,} bytes)"
     )
+    tokens = _sample_tokens(model.config)
     mask = tokens["input_mask"]
     # Without `masked_lm_positions`, the Keras model predicts at all positions. The
     # written model requires this input.
     positions = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
-    batch = _inputs(model, tokens) | {"masked_lm_positions": positions}
-    outputs = runtimes.load(path)(batch)
+    batch = _select_inputs(model, tokens) | {"masked_lm_positions": positions}
+    session = runtimes.load(path)
     # The error of lower precision depends on the weights, so it is only printed.
     tolerance = TOLERANCE if settings.precision == "float32" else np.inf
-    _compare(f"{path} in {format}", _run(model, tokens), outputs, mask, tolerance)
+    expected, actual = _run(model, tokens), session(batch)
+    _compare(f"{path} in {format}", expected, actual, mask, tolerance)
 
 
 def _export_folder(
     model: keras.Model, settings: ConversionSettings, folder: ModelFolder
 ) -> Path:
-    """Writes a folder that predicts without TensorFlow, see `sessions`.
+    """Writes a folder that `predict` can use without TensorFlow.
+
+    It has the model, its configuration, the vocabulary and `task.json`.
 
     Returns:
         The path of the model in the folder.
     """
     target, format = Path(settings.output), settings.output_format
     name = f"{sessions.NAME}{runtimes.SUFFIXES[format]}"
-    other = sessions.find(target)
-    if other is not None and other.name != name:
-        raise InputError(f"{other}: exists; use another folder for {name}")
-    # Without a vocabulary, `folder.tokenizer` raises an error that names the flags.
-    tokenizer = _tokenizer(settings, folder) or folder.tokenizer
+    existing = sessions.find(target)
+    if existing is not None and existing.name != name:
+        raise InputError(f"{existing}: exists; use another folder for {name}")
+    # If no vocabulary exists, `folder.tokenizer` raises an error that names the flags.
+    tokenizer = _open_tokenizer(settings, folder) or folder.tokenizer
     with errors.wrap_write(target), atomic_folder(target) as new_folder:
-        metadata.write(new_folder, tokenizer, _build_task(folder))
+        metadata.write(new_folder, tokenizer, _complete_task(folder))
         config = model.config.to_json_string().encode()
         (new_folder / metadata.CONFIG).write_bytes(config)
         runtimes.save(model, new_folder / name, format, precision=settings.precision)
@@ -249,9 +258,9 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
     }
 
 
-def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
     """Returns the inputs of a model; for multiple choice, one choice per question."""
-    shapes = signature(model).inputs
+    shapes = build_signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value
         for name, value in {**tokens, "p_mask": 1 - tokens["input_mask"]}.items()
@@ -259,9 +268,13 @@ def _inputs(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, A
     }
 
 
-def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the outputs of a model; for a classifier, also its encoder's outputs."""
-    outputs = {**model(_inputs(model, tokens))}
+def _run(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
+    """Returns the outputs of a model, except the list `encoder_outputs`.
+
+    A classifier computes only the first token's output. With its encoder's outputs, the
+    check reads all tokens.
+    """
+    outputs = {**model(_select_inputs(model, tokens))}
     if isinstance(model, models.AlbertClassifier):
         outputs |= model.encoder(tokens)
     outputs.pop("encoder_outputs", None)
@@ -271,14 +284,14 @@ def _run(model: keras.Model, tokens: Mapping[str, np.ndarray]) -> dict[str, Any]
 def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) -> None:
     """Prints and checks the largest difference of each output that both models have.
 
-    It ignores positions at which `mask` is 0.
+    Outputs of tokens at which `mask` is 0 are ignored.
     """
     differences = {}
     for key in sorted(expected.keys() & actual.keys()):
-        a, b = (np.asarray(each[key], np.float64) for each in (expected, actual))
-        if a.shape[:2] == mask.shape and b.shape == a.shape:
-            a, b = a[mask > 0], b[mask > 0]
-        differences[key] = float(np.abs(a - b.reshape(a.shape)).max())
+        difference = np.abs(np.subtract(expected[key], actual[key], dtype=np.float64))
+        if difference.shape[:2] == mask.shape:
+            difference = difference[mask > 0]
+        differences[key] = float(difference.max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {name}: largest difference {text}")
     if not max(differences.values()) <= tolerance:  # also if it is NaN

@@ -1,6 +1,6 @@
 """A local Gradio page to try a model: `albert-tf demo-page`.
 
-A `Predictor` answers one request at a time.
+The page answers one request after another.
 """
 
 import os
@@ -17,14 +17,21 @@ from albert_tf.tasks.settings.answer import AnswerSettings
 
 Values = Mapping[str, Any]
 
+# The name of the Gradio component that shows the answers of a task type; default: JSON.
+_COMPONENTS = {
+    **dict.fromkeys(("classification", "multi_label"), "Label"),
+    **dict.fromkeys(("multiple_choice", "sentence_order"), "Label"),
+    **dict.fromkeys(("question_answering", "token_classification"), "HighlightedText"),
+}
+
 
 def run(
-    config: PageSettings, options: AnswerSettings, log: IO[str] = sys.stderr
+    settings: PageSettings, options: AnswerSettings, log: IO[str] = sys.stderr
 ) -> None:
     """Serves the page of a model until Ctrl-C.
 
     Args:
-        config: the model and the address.
+        settings: the model and the address.
         options: settings of the answers.
         log: receives progress.
 
@@ -33,20 +40,20 @@ def run(
     """
     errors.check_installed("the page", "gradio", extra="page")
     predictor = predict.load(
-        config.model, options, checkpoint=config.checkpoint, files=config
+        settings.model, options, checkpoint=settings.checkpoint, files=settings
     )
     page = build(predictor)
     print(f"Reading {predictor.source}; Ctrl-C ends the page", file=log, flush=True)
     try:
         page.launch(
-            server_name=config.host,
-            server_port=config.port or None,
-            inbrowser=config.open_browser,
+            server_name=settings.host,
+            server_port=settings.port or None,
+            inbrowser=settings.open_browser,
             share=False,
         )
     except OSError as error:
         raise InputError(
-            f"--host={config.host} --port={config.port}: {error}"
+            f"--host={settings.host} --port={settings.port}: {error}"
         ) from error
 
 
@@ -57,12 +64,13 @@ def build(predictor: Predictor) -> Any:
 
     component = _COMPONENTS.get(predictor.task["kind"], "JSON")
 
-    def answer(*texts: str | None) -> Any:
+    # `is_list` is a value of `rows.Fields`: None means that the text is optional.
+    def answer(*boxes: str | None) -> Any:
         row: dict[str, Any] = {}
-        for (name, is_list), text in zip(predictor.fields.items(), texts, strict=True):
-            # An empty box leaves out an optional text, for which `is_list` is None.
+        for (name, is_list), box in zip(predictor.fields.items(), boxes, strict=True):
+            text = box or ""
             if text or is_list is not None:
-                row[name] = (text or "").splitlines() if is_list else text or ""
+                row[name] = text.splitlines() if is_list else text
         try:
             result = next(predictor.answer_located([("the text", row)]))
         except InputError as error:
@@ -85,34 +93,29 @@ def build(predictor: Predictor) -> Any:
     ).queue(default_concurrency_limit=1)
 
 
-# The Gradio component that shows the answer of each task type; default: JSON.
-_COMPONENTS = {
-    **dict.fromkeys(("classification", "multi_label"), "Label"),
-    **dict.fromkeys(("multiple_choice", "sentence_order"), "Label"),
-    **dict.fromkeys(("question_answering", "token_classification"), "HighlightedText"),
-}
-
-
 def _render(row: Values, answer: Values) -> Any:
-    """Returns the value that the Gradio component of an answer shows."""
-    if "spans" in answer:
+    """Returns an answer as the value of its Gradio component.
+
+    The keys of the answer tell the task type.
+    """
+    if "spans" in answer:  # token classification
         return _highlight(row["text"], answer["spans"])
-    if "begin" in answer:
+    if "begin" in answer:  # question answering
         if not answer["answer"]:
             return {"text": "no answer in this passage", "entities": []}
         span = {**answer, "type": f"{answer['probability']:.1%}"}
         return _highlight(row["context"], [span])
-    if "in_order" in answer:
+    if "in_order" in answer:  # sentence order
         probability = answer["in_order"]
         return {"in order": probability, "in the other order": 1 - probability}
-    if "choice" in answer:
+    if "choice" in answer:  # multiple choice
         options = [f"{n}. {option}" for n, option in enumerate(row["options"], 1)]
         return dict(zip(options, answer["probabilities"], strict=True))
-    return answer["probabilities"]
+    return answer["probabilities"]  # {label: probability}
 
 
 def _highlight(text: str, spans: list[dict[str, Any]]) -> Values:
-    """Returns the value of a `HighlightedText`, whose keys differ from the answer's."""
-    names = {"start": "begin", "end": "end", "entity": "type"}
-    entities = [{key: span[name] for key, name in names.items()} for span in spans]
+    """Returns the value of a `HighlightedText` that marks `spans` in a text."""
+    keys = {"start": "begin", "end": "end", "entity": "type"}  # in Gradio: in a span
+    entities = [{key: span[name] for key, name in keys.items()} for span in spans]
     return {"text": text, "entities": entities}

@@ -1,7 +1,7 @@
 """Writes TF-Hub modules: the encoder with its heads, and preprocessing of raw text.
 
 Both modules have TF-Hub's common interface for text encoders
-(tensorflow.org/hub/common_saved_model_apis/text), like the modules of other publishers.
+(tensorflow.org/hub/common_saved_model_apis/text), as modules of other publishers have.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ SEQ_LENGTH = 128
 
 
 def export(settings: HubSettings) -> None:
-    """Writes the encoder's module and the preprocessing module, and prints the paths.
+    """Loads weights, writes the two modules, and prints the paths.
 
     Raises:
         InputError: the weights, the configuration or the vocabulary are missing, or a
@@ -42,9 +42,9 @@ def export(settings: HubSettings) -> None:
     directory = Path(settings.albert_directory)
     target = settings.export_path.rstrip("/")
     preprocessing = settings.preprocess_export_path or f"{target}_preprocess"
-    path, other_path = Path(target).resolve(), Path(preprocessing).resolve()
-    is_nested = path in other_path.parents or other_path in path.parents
-    if is_nested or path == other_path or directory.resolve() in (path, other_path):
+    first, second = Path(target).resolve(), Path(preprocessing).resolve()
+    is_nested = first in second.parents or second in first.parents
+    if is_nested or first == second or directory.resolve() in (first, second):
         raise InputError(
             f"--export_path={target}, --preprocess_export_path={preprocessing}: must "
             f"be two folders side by side, other than {directory}"
@@ -58,7 +58,7 @@ def export(settings: HubSettings) -> None:
     )
     source, config, tokenizer = folder.source, folder.config, folder.tokenizer
     model = weights.model_for(source, config)
-    parts, only = "the encoder", None
+    parts, only = "the encoder", None  # in the log line; for `weights.load`
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
     else:  # TF-Hub's interface has no other heads
@@ -102,25 +102,26 @@ def export_encoder(
     encoder = model.encoder if has_heads else model
     encode = _make_encoder_fn(encoder)
     root = saved_models.make_reusable(encode, [encoder])
-    # `keras.layers.TFSMLayer` calls the function with a given name, by default `serve`.
+    # `keras.layers.TFSMLayer` calls `serve`. For training, its user can pass the name
+    # `serve_training` as `call_training_endpoint`.
     specs = [_make_specs()]
     root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
     root.serve_training = tf.function(lambda x: encode(x, True), specs, autograph=False)
     if has_heads:
 
-        def masked_lm(inputs, outputs):
+        def predict_masked(inputs, outputs):
             states = heads.gather_positions(
                 outputs["sequence_output"], inputs[_POSITIONS]
             )
             return {"mlm_logits": model.masked_lm(states, encoder.embeddings.word)}
 
-        def sentence_order(inputs, outputs):
+        def predict_order(inputs, outputs):
             return {"sop_logits": model.sentence(outputs["pooled_output"])}
 
         layers = [encoder, model.masked_lm]
-        root.mlm = _make_head_fn(encode, masked_lm, layers, _POSITIONS)
+        root.mlm = _make_head_fn(encode, predict_masked, layers, _POSITIONS)
         if model.sentence is not None:
-            root.sop = _make_head_fn(encode, sentence_order, [encoder, model.sentence])
+            root.sop = _make_head_fn(encode, predict_order, [encoder, model.sentence])
     root.do_lower_case = tf.Variable(tokenizer.do_lower_case, trainable=False)
     saved_models.save(
         root,
@@ -166,7 +167,7 @@ def export_preprocessing(
         "mask_id": tokenizer.mask_id,
     }
     tokenize = saved_models.make_reusable(graph.__call__)
-    tokenize.graph = graph
+    tokenize.graph = graph  # the SavedModel must have the tables of the graph
     tokenize.get_special_tokens_dict = tf.function(
         lambda: {name: tf.constant(id) for name, id in special.items()},
         [],
@@ -186,14 +187,15 @@ def export_preprocessing(
 
 
 def _make_specs(*extra: str) -> dict[str, tf.TensorSpec]:
+    """Returns the specs of the encoder's inputs and of the inputs named in `extra`."""
     return {name: tf.TensorSpec([None, None], tf.int32) for name in (*_INPUTS, *extra)}
 
 
 def _trace(call: Callable, *extra: str) -> Callable:
-    """Returns `call(inputs, training=False)`, traced for both values of `training`.
+    """Returns `call` as a graph function that has both values of `training`.
 
     Args:
-        call: a function of a dict of inputs, and of `training`.
+        call: a function with two arguments, a dict of inputs and `training`.
         *extra: names of inputs in addition to the encoder's.
     """
 
@@ -208,6 +210,8 @@ def _trace(call: Callable, *extra: str) -> Callable:
 
 
 def _make_encoder_fn(encoder: models.AlbertEncoder) -> Callable:
+    """Returns the function of the encoder's module, see `export_encoder`."""
+
     def call(inputs, training):
         features = {name: inputs[key] for key, name in _INPUTS.items()}
         outputs = encoder(features, training=training)
@@ -226,9 +230,14 @@ def _make_encoder_fn(encoder: models.AlbertEncoder) -> Callable:
 def _make_head_fn(
     encode: Callable, head: Callable, layers: Sequence[keras.Layer], *extra: str
 ) -> tf.train.Checkpoint:
-    """Returns a function of the encoder and a head, with the variables of `layers`.
+    """Returns a function of the module that computes the encoder and a head.
 
-    See `_trace` for `extra`.
+    Args:
+        encode: the result of `_make_encoder_fn`.
+        head: a function that takes the inputs and the outputs of the module's encoder,
+            and returns a dict of logits.
+        layers: the layers whose variables the function uses.
+        *extra: names of the inputs that only the head reads.
     """
 
     def call(inputs, training):
@@ -239,9 +248,9 @@ def _make_head_fn(
 
 
 def _make_signature(encode: Callable) -> Callable:
-    """Returns a signature of the encoder, without the list `encoder_outputs`.
+    """Returns a signature with all outputs of the encoder except `encoder_outputs`.
 
-    A signature can only return tensors.
+    This output is a list, and a signature can only return tensors.
     """
 
     def call(**inputs):
@@ -254,7 +263,11 @@ def _make_signature(encode: Callable) -> Callable:
 
 
 def _make_pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
-    """Returns `bert_pack_inputs`, see `export_preprocessing`."""
+    """Returns `bert_pack_inputs`, see `export_preprocessing`.
+
+    The texts of its argument are ragged int32 [B, tokens], as from `tokenize`; or
+    [B, words, tokens], as from `tokenize` of other publishers' modules.
+    """
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 
     @tf.function(autograph=False)
@@ -266,7 +279,7 @@ def _make_pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Cal
         return {key: features[name] for key, name in _INPUTS.items()}
 
     for num_texts in (1, 2):
-        for ragged_rank in (1, 2):  # 2: tokens by words, as from other modules
+        for ragged_rank in (1, 2):
             spec = tf.RaggedTensorSpec([None] * (ragged_rank + 1), tf.int32)
             pack.get_concrete_function([spec] * num_texts, tf.TensorSpec([], tf.int32))
     return pack

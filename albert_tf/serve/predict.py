@@ -1,11 +1,12 @@
-"""Answers raw text, for `predict.py` and for Python.
+"""Opens models that answer raw text, for `predict.py` and for Python.
 
     predictor = predict.load("runs/mrpc")
     for answer in predictor([{"text_a": "It rains.", "text_b": "Rain falls."}]):
         print(answer["label"], answer["probability"])
 
-A pipeline encodes rows and makes answers, see `tasks.pipelines`. TensorFlow, ONNX
-Runtime or LiteRT runs the model. Inputs of similar length share a batch.
+A pipeline encodes rows, and makes answers from the outputs of the model, see
+`tasks.pipelines`. TensorFlow, ONNX Runtime or LiteRT runs the model. Inputs of similar
+length share a batch.
 """
 
 import contextlib
@@ -36,12 +37,12 @@ from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
 
-if TYPE_CHECKING:  # an exported model answers without Keras and TensorFlow
+if TYPE_CHECKING:  # not imported at run time: exported models need no Keras
     import keras
 
     from albert_tf.tasks.serving import ServingFunction
 
-# Number of inputs that are sorted by length together in memory.
+# Number of inputs that are in memory together, and are sorted by length.
 _INPUTS_TO_SORT = 2048
 
 Log = Callable[[str], None]
@@ -53,13 +54,14 @@ class Predictor:
 
     Attributes:
         pipeline: encodes rows and makes answers.
-        open_run: a function that returns the model as a function of arrays. The
-            argument `is_large` says whether the first call has several batches.
+        open_run: a function that returns the model as a function of arrays. Its
+            argument `is_large` says whether the first inputs are more than one batch.
         batch_size: number of inputs in a batch.
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
         model: the Keras model; None for an exported model.
-        serving_fn: creates the graph of a SavedModel; None if the task has none.
+        serving_fn: a function that creates the graph of a SavedModel; None if the task
+            has no SavedModel, or the model is already exported.
     """
 
     pipeline: Any
@@ -119,7 +121,10 @@ class Predictor:
             yield self.pipeline.postprocess(example, outputs)
 
     def score(self, rows: Iterable[tuple[str, Row | str]]) -> Iterator[Any]:
-        """Yields the `FineTunedPipeline.score` of (location, row) pairs."""
+        """Yields the scores of (location, row) pairs, from which answers are decided.
+
+        See `FineTunedPipeline.score`. `Ensemble` averages the scores of several models.
+        """
         for example, outputs in self._run_model(rows):
             yield self.pipeline.score(example, outputs)
 
@@ -134,6 +139,7 @@ class Predictor:
                 yield example, list(itertools.islice(outputs, len(example.inputs)))
 
     def _encode(self, location: str, row: Any) -> Example:
+        """Checks and encodes a row; the messages of errors begin with the location."""
         checked = text_rows.check(location, row, self.fields)
         try:
             return self.pipeline.preprocess(checked)
@@ -141,12 +147,14 @@ class Predictor:
             raise InputError(f"{location}: {mistake}") from None
 
     def _forward(self, inputs: Sequence[Arrays]) -> list[Any]:
-        """Sorts inputs by length to run the model; returns an output for each input."""
+        """Returns an output for each input, in the order of the inputs.
+
+        Inputs of similar length share a batch.
+        """
         if self._run is None:
             self._run = self.open_run(is_large=len(inputs) > self.batch_size)
         outputs: list[Any] = [None] * len(inputs)
-        shapes = [each["input_ids"].shape for each in inputs]
-        order = sorted(range(len(inputs)), key=shapes.__getitem__)
+        order = sorted(range(len(inputs)), key=lambda i: inputs[i]["input_ids"].shape)
         for begin in range(0, len(order), self.batch_size):
             indices = order[begin : begin + self.batch_size]
             results = self.pipeline.forward([inputs[i] for i in indices], self._run)
@@ -173,7 +181,8 @@ class Ensemble:
     def __init__(self, paths: Sequence[str], open_member: Callable[[str], Predictor]):
         self._paths = paths
         self._open = open_member
-        # Opened here for its fields. The first call uses and then drops it.
+        # The first model is opened here, because the attributes need it. The first call
+        # uses it, and then sets this attribute to None to free its memory.
         self._first_member: Predictor | None = open_member(paths[0])
         self._pipeline = self._first_member.pipeline
         self.fields = self._first_member.fields
@@ -181,7 +190,7 @@ class Ensemble:
         self.task = self._first_member.task
 
     def __call__(self, rows: Iterable[Row | str]) -> Iterator[dict[str, Any]]:
-        """Answers rows, see `Predictor`; reads all rows before the first answer."""
+        """Answers rows as `Predictor` does, but reads all rows before it answers."""
         return self.answer_located((f"row {n}", row) for n, row in enumerate(rows, 1))
 
     def answer_located(
@@ -193,8 +202,9 @@ class Ensemble:
             member = self._first_member or self._open(path)
             self._first_member = None
             scores = list(member.score(rows))
-            del member  # frees its memory before the next one is opened
+            del member  # frees its memory before the next model is opened
             gc.collect()
+            # `totals` is empty before the first model.
             totals = list(map(operator.add, totals, scores)) if totals else scores
         for (location, row), total in zip(rows, totals, strict=True):
             checked = text_rows.check(location, row, self.fields)
@@ -202,7 +212,10 @@ class Ensemble:
 
 
 def _group(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yields groups of examples with about `_INPUTS_TO_SORT` inputs in each group."""
+    """Yields groups of examples. A group ends when it has `_INPUTS_TO_SORT` inputs.
+
+    A row can have several inputs, such as the windows of a long text.
+    """
     group: list[Example] = []
     count = 0
     for example in examples:
@@ -216,7 +229,7 @@ def _group(examples: Iterable[Example]) -> Iterator[list[Example]]:
 
 
 def run(
-    config: PredictSettings,
+    settings: PredictSettings,
     options: AnswerSettings,
     arguments: Sequence[str] = (),
     log: IO[str] = sys.stderr,
@@ -224,37 +237,37 @@ def run(
     """Answers texts from arguments, a file or standard input, as JSON lines.
 
     Args:
-        config: the model and the files.
+        settings: the model and the files.
         options: settings of the answers.
-        arguments: texts, one row each, instead of a file.
+        arguments: lines to answer instead of a file or standard input; empty for none.
         log: receives progress.
 
     Raises:
         InputError: see `load`; or a file cannot be read or written, or a row is bad.
     """
-    if arguments and config.input_file:
+    if arguments and settings.input_file:
         raise InputError("texts as arguments and --input_file: give one of them")
-    keywords: Any = {"checkpoint": config.checkpoint, "files": config}
+    keywords: Any = {"checkpoint": settings.checkpoint, "files": settings}
     keywords["log"] = functools.partial(print, file=log)
     predictor: Predictor | Ensemble
-    # Commas and patterns name several models, unless a path has exactly this name.
-    if set(",*") & set(config.model) and not os.path.exists(config.model):
-        predictor = load_ensemble(config.model.split(","), options, **keywords)
+    # A comma or `*` means several models, unless the whole value is an existing path.
+    if set(",*") & set(settings.model) and not os.path.exists(settings.model):
+        predictor = load_ensemble(settings.model.split(","), options, **keywords)
     else:
-        predictor = load(config.model, options, **keywords)
+        predictor = load(settings.model, options, **keywords)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
-        rows = text_rows.read(config, arguments, predictor.fields, log)
-        write: Callable[[bytes], Any] = _to_standard_output
-        if config.output_file:
-            write = files.enter_context(atomic(config.output_file)).write
+        rows = text_rows.read(settings, arguments, predictor.fields, log)
+        write: Callable[[bytes], Any] = _write_to_standard_output
+        if settings.output_file:
+            write = files.enter_context(atomic(settings.output_file)).write
         answers = predictor.answer_located(rows)
         # disable=None: the progress bar appears only if `log` is a terminal.
         for answer in tqdm.tqdm(answers, unit="row", file=log, disable=None):
             write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
 
-def _to_standard_output(line: bytes) -> None:
+def _write_to_standard_output(line: bytes) -> None:
     with errors.wrap_write("standard output"):
         sys.stdout.write(line.decode())
         sys.stdout.flush()
@@ -288,12 +301,12 @@ def load(
     Args:
         path: the folder of a fine-tuning run, or one of its checkpoints; a folder that
             `convert` wrote for another runtime; or weights in any format of
-            `weights.load`, for `options.task`.
+            `weights.load`. `options.task` is required if there is no `task.json`.
         options: settings of the answers.
-        checkpoint: a run's checkpoint to use, see `weights.open_source`.
+        checkpoint: the checkpoint to use in the folder of a run, "best" or "newest".
         files: the configuration and vocabulary; by default from the weights' folder.
-        log: logs a line. If it is None, `options.runtime` "auto" never chooses ONNX
-            Runtime, see `runtimes.choose`.
+        log: a function that logs a line, if a command calls; None for a call from
+            Python. Only for a command can `options.runtime` "auto" choose ONNX Runtime.
 
     Raises:
         InputError: the model, its configuration, vocabulary or task is missing, or does
@@ -315,7 +328,7 @@ def load(
 def _resolve_task(
     path: str | Path, folder: ModelFolder, options: AnswerSettings
 ) -> dict[str, Any]:
-    """Returns the `task.json` of a folder, changed by the options.
+    """Returns the values of a folder's `task.json`, changed by `options`.
 
     Raises:
         InputError: the task is unknown, or the options contradict the folder.
@@ -329,15 +342,15 @@ def _resolve_task(
             f"{path}: has no task.json; pass --task, one of "
             f"{', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
         )
-    kinds = list(registry.PRETRAINED)
-    # Hugging Face's config.json often lacks the problem type, so `stored_kind` may be
-    # wrong, and --task can name another one.
+    allowed = list(registry.PRETRAINED)
+    # Hugging Face's config.json often lacks the problem type. Then `stored_kind` may be
+    # wrong, so --task can name another one.
     if not is_from_run and stored_kind in metadata.HF_PROBLEMS:
-        kinds += metadata.HF_PROBLEMS
+        allowed += metadata.HF_PROBLEMS
     else:
-        kinds += registry.FINE_TUNED if stored_kind is None else [stored_kind]
-    if kind not in kinds:
-        names = ", ".join(dict.fromkeys(kinds))
+        allowed += registry.FINE_TUNED if stored_kind is None else [stored_kind]
+    if kind not in allowed:
+        names = ", ".join(dict.fromkeys(allowed))
         raise InputError(f"--task={kind}: must be one of {names}")
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
@@ -357,25 +370,33 @@ def _resolve_task(
 def _build_pipeline(
     task: Mapping[str, Any], folder: ModelFolder, options: AnswerSettings
 ) -> Pipeline:
-    """Returns the pipeline for a task in the keys of `task.json`."""
+    """Returns the pipeline of a task.
+
+    Args:
+        task: the result of `_resolve_task`.
+        folder: the folder of the model.
+        options: settings of the answers.
+    """
     location = folder.folders[0] / metadata.TASK
-    pipeline = registry.pipeline(task["kind"], location)
-    options.check_for(task["kind"], pipeline.options)
-    settings = pipeline.settings_class and pipeline.settings_class.from_stored(
-        task, location
-    ).with_defaults(saved_settings=None, longest=folder.config.max_position_embeddings)
-    return pipeline(settings, folder.config, folder.tokenizer, options)
+    pipeline_class = registry.pipeline(task["kind"], location)
+    options.check_for(task["kind"], pipeline_class.options)
+    settings = None
+    if pipeline_class.settings_class is not None:
+        longest = folder.config.max_position_embeddings
+        stored = pipeline_class.settings_class.from_stored(task, location)
+        settings = stored.with_defaults(saved_settings=None, longest=longest)
+    return pipeline_class(settings, folder.config, folder.tokenizer, options)
 
 
 def _load_exported(
     file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: AnswerSettings
 ) -> Predictor:
-    """Opens an ONNX or LiteRT file that `convert` wrote; imports no TensorFlow."""
+    """Opens an ONNX or LiteRT file that `convert` wrote, without TensorFlow."""
     runtime = next(key for key, end in sessions.SUFFIXES.items() if end == file.suffix)
     if options.runtime not in ("auto", runtime):
         raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")
     session = sessions.load(file)
-    if not {*pipeline.outputs} <= {*session.outputs}:
+    if not set(pipeline.outputs) <= set(session.outputs):
         raise InputError(
             f"--task={task['kind']}: {file} only has {', '.join(session.outputs)}; "
             f"pass the folder that it was converted from"
@@ -397,21 +418,21 @@ def _load_weights(
     from albert_tf.tasks import text_graphs
 
     kind, serving_fn = task["kind"], None
-    if family := registry.task(kind):
-        instance = family(pipeline.settings, folder.config, folder.tokenizer)
-        model, parts = instance.build_model(), ("encoder", "head")
-        task = {**task, **instance.description}
-        serving_fn = functools.partial(instance.serving_fn, model, options.threshold)
+    if task_class := registry.task(kind):
+        fine_tuned = task_class(pipeline.settings, folder.config, folder.tokenizer)
+        model, parts = fine_tuned.build_model(), ("encoder", "head")
+        # The description also has the keys that the stored task lacks.
+        task = {**task, **fine_tuned.description}
+        serving_fn = functools.partial(fine_tuned.serving_fn, model, options.threshold)
     else:
         model, parts = pipeline.build_model(), pipeline.parts
         if kind == "embedding":
-            length, tokenizer = pipeline.max_seq_length, folder.tokenizer
-            serving_fn = functools.partial(
-                text_graphs.embeddings, model, tokenizer, max_seq_length=length
-            )
+            embed = functools.partial(text_graphs.embeddings, model, folder.tokenizer)
+            length = pipeline.max_seq_length
+            serving_fn = functools.partial(embed, max_seq_length=length)
     # The weights may lack the pooler if no head of the model reads it.
-    unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
-    weights.load(model, folder.source, only=parts, allow_missing=unread, warn=False)
+    optional = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
+    weights.load(model, folder.source, only=parts, allow_missing=optional, warn=False)
     open_run = functools.partial(
         runtimes.choose, model, pipeline.outputs, options.runtime, log=log
     )

@@ -16,21 +16,21 @@ from albert_tf.serve.settings import PredictSettings
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# The names of a row's fields. The value is True for a list of texts, False for a text,
-# and None for an optional text.
+# {name of a field of a row: True for a list of texts, False for a text, and None for an
+# optional text}, in the order of columns.
 Fields = Mapping[str, bool | None]
 
 
 def read(
-    config: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
+    settings: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields the location and the unchecked value of each row.
 
-    In a text file of rows with one required field, an empty line is also a row.
-    Otherwise, blank lines are skipped and counted.
+    If the input is plain text and a row has one required field, an empty line is a row
+    with an empty text. In all other cases, blank lines are skipped and counted.
 
     Args:
-        config: the input and its format.
+        settings: the input and its format.
         arguments: lines to read instead of the input; empty to read the input.
         fields: the fields of a row.
         log: receives the number of blank lines.
@@ -38,8 +38,8 @@ def read(
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
     """
-    name, num_blank = config.input_file or "the input", 0
-    for number, row in _read_rows(config, arguments, fields, log):
+    name, num_blank = settings.input_file or "the input", 0
+    for number, row in _read_rows(settings, arguments, fields, log):
         if isinstance(row, json_values.JsonError):
             raise row
         if row is json_values.BLANK:
@@ -51,12 +51,15 @@ def read(
 
 
 def _read_rows(
-    config: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
+    settings: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields numbers and rows: `BLANK` for a blank line, `JsonError` for a bad one."""
-    name, extension = config.input_file or "the input", ""
-    if config.input_format == "auto":
-        extension = suffix(config.input_file or "")
+    """Yields the number and the value of each row.
+
+    The value is `BLANK` for a blank line, and a `JsonError` for a line with bad JSON.
+    """
+    name, extension = settings.input_file or "the input", ""
+    if settings.input_format == "auto":
+        extension = suffix(settings.input_file or "")
     if extension == ".csv":
         columns = [
             Column(field, required=expects_list is not None, may_be_empty=True)
@@ -66,16 +69,16 @@ def _read_rows(
             name,
             columns,
             lambda values: dict(zip(fields, values, strict=True)),
-            dialect=Dialect(encoding=config.encoding),
+            dialect=Dialect(encoding=settings.encoding),
             log=functools.partial(print, file=log),
         )
         for number, row in enumerate(table.rows, 1):
             yield f"row {number}", {k: v for k, v in row.items() if v is not None}
     elif extension == ".json":
-        yield from json_values.rows(read_text(name, config.encoding), name)
+        yield from json_values.rows(read_text(name, settings.encoding), name)
     else:
-        lines = iter(enumerate(arguments, 1)) if arguments else _read_lines(config)
-        has_json = extension == ".jsonl" or config.input_format == "json"
+        lines = iter(enumerate(arguments, 1)) if arguments else _read_lines(settings)
+        has_json = extension == ".jsonl" or settings.input_format == "json"
         for number, line in lines:
             if has_json and line.strip():
                 yield number, json_values.parse(line, name, number)
@@ -85,19 +88,22 @@ def _read_rows(
                 yield number, _split(line, fields, f"{name}:{number}")
 
 
-def _read_lines(config: PredictSettings) -> Iterator[tuple[int, str]]:
+def _read_lines(settings: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
-    path = config.input_file
+    path = settings.input_file
     with contextlib.ExitStack() as files, errors.wrap_read(path or "the input"):
-        # Bytes, because in text mode a lone carriage return ends a line.
+        # In text mode, a lone carriage return would end a line.
         file = sys.stdin.buffer
         if path is not None:
             file = files.enter_context(open(path, "rb"))
-        yield from tables.lines(file, path or "the input", config.encoding)
+        yield from tables.lines(file, path or "the input", settings.encoding)
 
 
 def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
-    """Splits a line at tabs; if the last field is a list, it gets all other columns."""
+    """Splits a line at tabs into fields.
+
+    If the last field is a list, it gets all columns after the columns of other fields.
+    """
     columns: list[Any] = text.split("\t")
     last = len(fields) - 1
     if list(fields.values())[last]:
@@ -111,15 +117,16 @@ def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
 
 
 def _count_required(fields: Fields) -> int:
+    """Returns the number of fields that are not optional."""
     return sum(expects_list is not None for expects_list in fields.values())
 
 
 def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
-    """Returns the fields of a row, in the order of `fields`.
+    """Checks a row, and returns its fields in the order of `fields`.
 
     Args:
         location: the row's location, for messages.
-        row: texts by name; or a text if there is one field.
+        row: texts by name; or one text, if only one field is required.
         fields: the fields of a row.
 
     Raises:
@@ -132,7 +139,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
             f"{location}: {errors.quote(row)}; expected an object with "
             f"{', '.join(fields)}"
         )
-    # In a task with `text` and `text_b`, a pair may have `text_a` for `text`.
+    # If the task has `text` and `text_b`, a pair may have `text_a` instead of `text`.
     if "text_b" in row and "text_a" in row and "text" in fields:
         row = {**row, "text": row["text_a"]}
     checked: dict[str, Any] = {}
@@ -149,7 +156,7 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
                 f"{location}: {name} is {actual}; expected {kind} "
                 f"(a row has {', '.join(fields)})"
             )
-        # TensorFlow rejects half of a surrogate pair.
+        # TensorFlow rejects half of a surrogate pair, so U+FFFD replaces it.
         texts = [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]
         checked[name] = texts if expects_list else texts[0]
     return checked

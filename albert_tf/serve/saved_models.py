@@ -1,7 +1,7 @@
 """Writes SavedModels for other programs.
 
-Such a SavedModel stores each variable once, by name, in its attribute `weights`. The
-configuration is an asset. So `weights.load` can read the SavedModel.
+`weights.load` can read such a SavedModel: its attribute `weights` has each variable by
+its name, and its assets have the model's configuration.
 """
 
 import contextlib
@@ -25,8 +25,9 @@ def make_reusable(
 ) -> tf.train.Checkpoint:
     """Returns the root object of a SavedModel that can be called after it is loaded.
 
-    For `hub.KerasLayer`, it has the attributes of TF-Hub's reusable SavedModels:
-    `variables`, `trainable_variables` and `regularization_losses`.
+    The object has the attributes of TF-Hub's reusable SavedModels, which
+    `hub.KerasLayer` reads: `variables`, `trainable_variables` and
+    `regularization_losses`.
 
     Args:
         call: a `tf.function`.
@@ -95,9 +96,9 @@ def save(
     for name, signature in (signatures or {}).items():
         setattr(root, name, _wrap_for_keras(signature))
     if model is not None:
-        # A shared variable has several names, but is stored once.
+        # A variable that layers share has several names, but is stored once.
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
-        # `weights.load` reads the model's class from the key.
+        # The key tells `weights.load` the model's class.
         root.model = {type(model).__name__: _options(model)}
         asset_files[metadata.CONFIG] = model.config.to_json_string().encode()
     with _temporary_sibling(Path(folder)) as work:
@@ -111,13 +112,18 @@ def save(
         for path in (work / "new").rglob("*"):
             if path.is_file():
                 files.flush(path)
+        # The older SavedModel is deleted together with `work`.
         if Path(folder).exists():
             Path(folder).rename(work / "old")
         (work / "new").rename(folder)
 
 
 def _options(model: keras.Model) -> dict[str, tf.Variable]:
-    """Returns the arguments of the model's class besides its configuration."""
+    """Returns the numbers in the arguments of the model's class, as variables.
+
+    These are all arguments except the name, the dtype and the configuration. A
+    SavedModel can store variables, but no Python numbers.
+    """
     return {
         name: tf.Variable(int(value))
         for name, value in model.get_config().items()
@@ -137,7 +143,13 @@ def check_writable(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def _temporary_sibling(folder: Path) -> Iterator[Path]:
-    """Checks that a folder can be written, and yields a temporary folder next to it."""
+    """Yields a temporary folder next to a folder that will be written.
+
+    The temporary folder is deleted at the end.
+
+    Raises:
+        InputError: the folder cannot be written, or has other files.
+    """
     is_empty = folder.is_dir() and not any(folder.iterdir())
     is_saved_model = (folder / "saved_model.pb").exists()
     if folder.exists() and not (is_empty or is_saved_model):
@@ -156,7 +168,10 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
 
 
 def _wrap_for_keras(signature: Callable) -> Callable:
-    """Returns a signature as a function of one tensor, or of a dict of tensors."""
+    """Returns a signature as a function of one argument.
+
+    The argument is a tensor if the signature has one input, else a dict of tensors.
+    """
     _, specs = signature.structured_input_signature  # type: ignore[attr-defined]
     if len(specs) > 1:
         return tf.function(

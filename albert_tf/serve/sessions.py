@@ -28,7 +28,7 @@ class Session:
         path: the file.
         inputs: the names of the model's inputs.
         outputs: the names of the model's outputs.
-        run: computes the outputs from int32 inputs, both by name.
+        run: a function that computes the outputs from int32 inputs, both by name.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Session:
     run: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
-        """Runs the model on a batch of int arrays by name; ignores unknown names.
+        """Runs the model on a batch of int arrays by name; ignores other names.
 
         Raises:
             InputError: an input is missing.
@@ -55,7 +55,7 @@ def find(path: str | Path) -> Path | None:
     """Returns the LiteRT or ONNX file in a folder of `convert`; None if there is none.
 
     Raises:
-        InputError: the path is such a file, not its folder with the vocabulary.
+        InputError: the path is a LiteRT or ONNX file, not a folder with a vocabulary.
     """
     path = Path(path)
     if path.suffix in SUFFIXES.values() and path.is_file():
@@ -90,7 +90,7 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
 def _open_onnx(path: Path, num_threads: int | None) -> Session:
     errors.check_installed("ONNX", "onnxruntime", extra="onnx")
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
+    from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0  # 0: the runtime chooses
@@ -98,14 +98,15 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-    except (state.InvalidProtobuf, state.InvalidGraph, state.Fail):
+    except (failures.InvalidProtobuf, failures.InvalidGraph, failures.Fail):
         raise InputError(f"{path}: not an ONNX model") from None
     outputs = [tensor.name for tensor in session.get_outputs()]
 
     def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
-    return Session(path, [tensor.name for tensor in session.get_inputs()], outputs, run)
+    names = [tensor.name for tensor in session.get_inputs()]
+    return Session(path, inputs=names, outputs=outputs, run=run)
 
 
 def _open_litert(path: Path, num_threads: int | None) -> Session:
@@ -119,12 +120,13 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     except (ValueError, RuntimeError):
         raise InputError(f"{path}: not a LiteRT model") from None
     # A signature runner resizes the input tensors to the size of each batch.
-    run: Any = interpreter.get_signature_runner()
-    lock = threading.Lock()  # runs would overwrite each other's tensors
+    runner: Any = interpreter.get_signature_runner()
+    lock = threading.Lock()  # threads would overwrite each other's tensors
 
-    def call(inputs: _Arrays) -> dict[str, np.ndarray]:
+    def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         with lock:
-            return run(**inputs)
+            return runner(**inputs)
 
-    inputs, outputs = list(run.get_input_details()), list(run.get_output_details())
-    return Session(path, inputs, outputs, call)
+    names = list(runner.get_input_details())
+    outputs = list(runner.get_output_details())
+    return Session(path, inputs=names, outputs=outputs, run=run)

@@ -1,4 +1,8 @@
-"""The settings of the scripts that serve and convert models."""
+"""The settings of the scripts that serve and convert models.
+
+In `--help`, the first line of a class is the heading of a group of flags, and `Args`
+has the help text of each flag.
+"""
 
 import dataclasses
 from typing import Literal
@@ -17,7 +21,7 @@ class ServedModelSettings(CheckpointSettings, ModelFileSettings):
             wrote for ONNX Runtime or LiteRT; or weights in any format that
             convert_checkpoint.py reads; or a name to download, such as albert_base_v2
             or hf://owner/name. predict.py averages the scores of several models if the
-            value is a pattern such as 'runs/mrpc/run-*', or folders between commas.
+            value is a pattern such as 'runs/mrpc/run-*', or a list with commas.
     """
 
     model: str = flags.field()
@@ -29,10 +33,11 @@ class PredictSettings(ServedModelSettings):
 
     Args:
         input_file: Input file with one example per line: tab-separated columns, JSON
-            (.jsonl, .json), or a table with a header (.csv). Default: the arguments, or
-            standard input.
+            (.jsonl, .json), or a table with a header (.csv). Without this flag, the
+            arguments are the examples; without arguments, standard input is read.
         input_format: Format of the input. auto infers it from the file name.
-        encoding: Encoding of the input, such as cp1252. A byte order mark has priority.
+        encoding: Encoding of the input, such as cp1252. A byte order mark in the file
+            has priority.
         output_file: Output file for the predictions, as JSON lines. Default: standard
             output.
     """
@@ -77,9 +82,9 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
             inputs of matrix products. The check after the conversion shows the error.
         allow_missing: Prefixes of weights that may be missing from the input, such as
             encoder.pooler. Missing weights keep their initial values.
-        vocab_size: Number of tokens of the output model, for an extended vocabulary,
-            which --spm_model_file or --vocab_file gives. The new tokens must come last.
-            Their weights start near the mean of the old ones.
+        vocab_size: Number of tokens of the output model, to extend the vocabulary. The
+            extended vocabulary is the file of --spm_model_file or --vocab_file. The new
+            tokens must come last. Their weights start near the mean of the old ones.
         max_position_embeddings: Maximum number of positions of the output model. New
             positions start as copies of the old ones.
     """
@@ -94,8 +99,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_weights = self.output_format in ("tf1", "hf", "keras")
-        if is_weights and self.precision != "float32":
+        is_graph = self.output_format in ("litert", "onnx")
+        if self.precision != "float32" and not is_graph:
             raise InputError(
                 f"--precision={self.precision}: only for --output_format=litert or onnx"
             )
@@ -118,7 +123,7 @@ class HubSettings(CheckpointSettings, ModelFileSettings):
             reads, albert_config.json and the vocabulary; or a name to download, such as
             albert_base_v2.
         checkpoint_name: Name of the weights in that folder, such as model.ckpt-40.
-            Default: --checkpoint decides.
+            Without it, --checkpoint selects the weights.
         use_einsum: Unused; kept for compatibility. The export has no Einsum operations.
         export_path: Output folder of the encoder; it is created.
         preprocess_export_path: Output folder of the preprocessing model. Default:

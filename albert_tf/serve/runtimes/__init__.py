@@ -19,12 +19,13 @@ import numpy as np
 from albert_tf import errors
 from albert_tf.data import files
 from albert_tf.errors import InputError
-from albert_tf.serve.runtimes.signatures import convert_to_float32, signature
+from albert_tf.serve.runtimes.signatures import build_signature, convert_to_float32
 from albert_tf.serve.sessions import SUFFIXES, Session, load
 
 __all__ = ["SUFFIXES", "build_runner", "choose", "load", "open_session", "save"]
 
-# Maximum size of a file in both formats.
+# Maximum number of bytes of weights. Both formats limit a file to 2 GiB; one MiB is for
+# the rest of the file.
 MAX_BYTES = 2**31 - 2**20
 
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
@@ -49,10 +50,10 @@ def save(
         path: a file that ends in `.tflite` or `.onnx`.
         format: "litert" or "onnx".
         precision: type of the stored weights: "float32", "float16" or "int8". With the
-            first two, the runtime computes in float32. With "int8", it also rounds the
-            inputs of matrix products to 8 bits, with dynamic scales. LiteRT has a scale
-            for each token. ONNX has one for the batch, so outputs depend slightly on
-            the batch.
+            first two, the runtime computes in float32. With "int8", the runtime also
+            rounds the inputs of matrix products to 8 bits. LiteRT computes a scale for
+            each token. ONNX Runtime computes one scale for the whole batch, so the
+            outputs of a row depend slightly on the other rows.
             LiteRT's int8 file of a pretraining model has the word table twice, rounded
             once for the lookup and once for the output.
         outputs: names of the outputs. Default: the outputs of the head, or
@@ -70,7 +71,7 @@ def save(
     if path.suffix != SUFFIXES.get(format):
         ends = ", ".join(f"{end} ({name})" for name, end in SUFFIXES.items())
         raise InputError(f"{path}, format={format!r}: must end in {ends}")
-    spec = signature(model, outputs)
+    signature = build_signature(model, outputs)
     size = model.count_params() * np.dtype(precision).itemsize
     if size > MAX_BYTES:
         raise InputError(
@@ -81,7 +82,7 @@ def save(
             errors.check_installed("ONNX", package, extra="onnx")
     module = "litert" if format == "litert" else "onnx_graph"
     writer = importlib.import_module(f"{__name__}.{module}")
-    contents = writer.convert(convert_to_float32(model), spec, precision)
+    contents = writer.convert(convert_to_float32(model), signature, precision)
     files.write(path, contents)
     return path
 
@@ -111,13 +112,13 @@ def build_runner(
 
     Args:
         model: one of the models of `albert_tf.model.models`.
-        outputs: see `save`; also "encoder_outputs", [B, L, T, H].
-        eagerly: whether to run without a graph, which takes seconds to trace. One graph
-            serves batches of all sizes.
+        outputs: see `save`; or only "encoder_outputs", [B, L, T, H].
+        eagerly: whether to run without a graph. A graph is faster, but tracing it takes
+            seconds. It is traced once, for batches of all sizes.
     """
     import tensorflow as tf
 
-    names = outputs or list(signature(model).outputs)
+    names = outputs or list(build_signature(model).outputs)
 
     def compute(batch: Mapping[str, Any]) -> dict[str, Any]:
         tensors = model(batch)
@@ -125,6 +126,7 @@ def build_runner(
             return {"encoder_outputs": tf.stack(tensors["encoder_outputs"], axis=1)}
         return {name: tensors[name] for name in names}
 
+    # Without `eagerly`, the first batch shows the names and ranks for the graph.
     call: Callable | None = compute if eagerly else None
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -147,15 +149,17 @@ def choose(
     is_large: bool,
     log: Callable[[str], None] | None = None,
 ) -> Runner:
-    """Returns a function that runs a model.
+    """Returns a function that runs a model in a runtime, which may be "auto".
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         outputs: see `save`.
-        runtime: "tensorflow", "onnx", "litert" or "auto". "auto" is ONNX Runtime for
-            a large job of a command if there is no GPU, otherwise TensorFlow.
-        is_large: whether the job is larger than a batch. Then a graph is faster.
-        log: logs the choice; None for calls from Python.
+        runtime: "tensorflow", "onnx", "litert" or "auto". "auto" is ONNX Runtime if
+            `is_large` is true, `log` is not None and there is no GPU. Otherwise "auto"
+            is TensorFlow.
+        is_large: whether the inputs are more than a batch.
+        log: a function that logs the choice, if a command calls. It must be None for a
+            call from Python.
     """
     import tensorflow as tf
 
@@ -170,5 +174,6 @@ def choose(
         else:
             log("Using ONNX Runtime; see --runtime")
             return session
-    # A command runs one job. If the job is small, a graph costs more than it saves.
+    # A command ends after these inputs. If they are few, tracing a graph takes longer
+    # than it saves. A call from Python may be followed by others, which use the graph.
     return build_runner(model, outputs, eagerly=log is not None and not is_large)

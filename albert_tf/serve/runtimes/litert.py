@@ -9,7 +9,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     """Returns the contents of a .tflite file with one signature.
 
     The converter stores equal constants only once. So the file has the weights of a
-    shared block only once.
+    shared block only once, although the graph uses them in each layer.
     """
     import tensorflow as tf
 
@@ -31,7 +31,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [call.get_concrete_function()], root
     )
-    # DEFAULT stores int8 weights, unless the types below replace int8.
+    # DEFAULT stores int8 weights, unless `supported_types` names another type.
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if precision == "float16":

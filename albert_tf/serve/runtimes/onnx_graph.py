@@ -46,7 +46,7 @@ class _Graph:
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
-        """Returns a method that adds a node of an operator.
+        """Returns a method that adds a node of the ONNX operator `op`.
 
         The method returns the name of the node's output, or a list of `count` names.
         """
@@ -93,6 +93,7 @@ class _Graph:
 
     def first_state(self, states: str) -> str:
         """Returns the state of the first token: [B, H] from [B, T, H]."""
+        # The index is a scalar, because a list would keep the axis.
         return self.Gather(states, self.store("first", np.int64(0)), axis=1)
 
 
@@ -103,10 +104,12 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
     # An Identity node gives a tensor the name of an output.
     for name in signature.outputs:
         graph.nodes.append(helper.make_node("Identity", [tensors[name]], [name]))
-    info = helper.make_tensor_value_info
-    inputs = [info(name, _INT32, shape) for name, shape in signature.inputs.items()]
+    make_info = helper.make_tensor_value_info
+    inputs = [
+        make_info(name, _INT32, shape) for name, shape in signature.inputs.items()
+    ]
     outputs = [
-        info(name, _INT32 if name.endswith("_index") else _FLOAT, shape)
+        make_info(name, _INT32 if name.endswith("_index") else _FLOAT, shape)
         for name, shape in signature.outputs.items()
     ]
     weights = list(graph.initializers.values())
@@ -124,7 +127,7 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
 
 
 def _store_in_float16(graph: onnx.GraphProto) -> None:
-    """Stores weights in float16, and casts each once to float32 for the computation.
+    """Stores weights in float16. A node casts each weight to float32 once.
 
     `onnxruntime.transformers.float16` would add a cast for each use of a weight. Then
     constant folding would store a shared block once for each layer.
@@ -142,7 +145,8 @@ def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
     """Rounds weights to 8 bits, with a scale for each column of a matrix.
 
     The inputs of matrix products are rounded at run time. CPUs without VNNI add two
-    products in 16 bits, so `reduce_range` limits weights to 7 bits: no sum overflows.
+    products in 16 bits. `reduce_range` limits weights to 7 bits, so that these sums do
+    not overflow.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -173,7 +177,7 @@ def _add_outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str
         flat_shape = graph.Concat([-1], graph.Shape("input_ids", start=2), axis=0)
         inputs = {name: graph.Reshape(name, flat_shape) for name in inputs}
     encoder = model if isinstance(model, models.AlbertEncoder) else model.encoder
-    # If all outputs use only the first token, the last layer computes only its state.
+    # If all outputs need only the first token's state, the last layer computes only it.
     first_only = names <= {"logits", "pooled_output", "sop_logits"} and not (
         isinstance(model, models.AlbertTokenClassifier)
     )
@@ -184,6 +188,7 @@ def _add_outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str
         case models.AlbertPretrainer():
             if model.sentence is not None:
                 outputs["sop_logits"] = graph.dense(model.sentence.output_dense, pooled)
+            # Only with this output does the graph have the input `masked_lm_positions`.
             if "mlm_logits" in names:
                 outputs["mlm_logits"] = _add_masked_lm(graph, model, states)
         case models.AlbertClassifier():
@@ -208,7 +213,9 @@ def _add_outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str
 
 
 def _encode(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) -> str:
-    """Adds the encoder; with `first_only`, the last layer computes only one token.
+    """Adds the encoder.
+
+    With `first_only`, the last layer computes only the first token.
 
     Returns:
         The last layer's output, float32 [B, T, H]; [B, 1, H] if `first_only`.
@@ -216,13 +223,12 @@ def _encode(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) ->
     tables, ids = encoder.embeddings, inputs["input_ids"]
     words = graph.Gather(tables.word, ids)
     segments = graph.Gather(tables.segment, inputs["segment_ids"])
-    length = graph.Shape(ids, start=1)
-    positions = graph.Slice(tables.position, [0], length)
+    positions = graph.Slice(tables.position, [0], graph.Shape(ids, start=1))
     hidden = graph.norm(tables.norm, graph.Add(graph.Add(words, segments), positions))
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
     mask_scores = graph.Unsqueeze(_add_mask_scores(graph, inputs["input_mask"]), [1, 2])
-    blocks = list(encoder.layers_in_order())
+    blocks = list(encoder.blocks_in_order())
     for i, block in enumerate(blocks):
         skips_tokens = first_only and i == len(blocks) - 1
         hidden = _add_block(graph, block, hidden, mask_scores, first_only=skips_tokens)
@@ -235,10 +241,10 @@ def _add_mask_scores(graph: _Graph, mask: str) -> str:
     return graph.Mul(padding, MASKED_SCORE)
 
 
-def _add_block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -> str:
+def _add_block(graph: _Graph, block, hidden, mask_scores: str, first_only: bool) -> str:
     """Adds a block. With `first_only`, it computes the output of only the first token.
 
-    `mask` is the result of `_add_mask_scores`, which is added to the attention scores.
+    `mask_scores` is float32 [B, 1, 1, T], from `_add_mask_scores`.
     """
     attention, feed_forward, config = block.attention, block.feed_forward, block.config
     inputs = graph.Slice(hidden, [0], [1], [1]) if first_only else hidden
@@ -247,7 +253,7 @@ def _add_block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -
     query = _split(graph, config, query, [0, 2, 1, 3])
     key = _split(graph, config, graph.dense(attention.key, hidden), [0, 2, 3, 1])
     value = _split(graph, config, graph.dense(attention.value, hidden), [0, 2, 1, 3])
-    scores = graph.Add(graph.MatMul(query, key), mask)
+    scores = graph.Add(graph.MatMul(query, key), mask_scores)
     mixed = graph.MatMul(graph.Softmax(scores, axis=-1), value)
     mixed = graph.Transpose(mixed, perm=[0, 2, 1, 3])
     mixed = graph.Reshape(mixed, [0, 0, config.hidden_size])
@@ -261,6 +267,7 @@ def _add_block(graph: _Graph, block, hidden: str, mask: str, first_only: bool) -
 
 def _split(graph: _Graph, config, x: str, order: list[int]) -> str:
     """Splits [B, T, H] into heads [B, T, N, D], and permutes the axes to `order`."""
+    # In ONNX, 0 keeps the size of an axis.
     sizes = [0, 0, config.num_attention_heads, config.head_size]
     return graph.Transpose(graph.Reshape(x, sizes), perm=order)
 
@@ -285,18 +292,22 @@ def _gather_positions(graph: _Graph, states: str, positions: str) -> str:
 def _add_spans(
     graph: _Graph, head: heads.ConditionalSpanHead, states: str
 ) -> dict[str, str]:
-    """Adds the predictions of the SQuAD 2.0 head; for shapes see the head's `call`."""
-    impossible = graph.Cast("p_mask", to=_FLOAT)
+    """Adds the SQuAD 2.0 head.
+
+    Returns:
+        {name of an output of the head's `call`: name of its tensor}.
+    """
+    p_mask = graph.Cast("p_mask", to=_FLOAT)
     start = graph.Squeeze(graph.dense(head.start, states), [-1])
-    start = _mask_logits(graph, start, impossible)
+    start = _mask_logits(graph, start, p_mask)
     log_probs = graph.LogSoftmax(start, axis=-1)
     start_top, start_index = graph.TopK(log_probs, [head.start_n_top], count=2)
-    end_log_probs = _add_end_log_probs(graph, head, states, start_index, impossible)
+    end_log_probs = _add_end_log_probs(graph, head, states, start_index, p_mask)
     end_top, end_index = graph.TopK(end_log_probs, [head.end_n_top], count=2)
     shape = [-1, head.start_n_top * head.end_n_top]
     end_index = graph.Reshape(end_index, shape)
-    weights = graph.Unsqueeze(graph.Softmax(start), [1])
-    mean_state = graph.Squeeze(graph.MatMul(weights, states), [1])
+    probabilities = graph.Unsqueeze(graph.Softmax(start), [1])
+    mean_state = graph.Squeeze(graph.MatMul(probabilities, states), [1])
     pair = graph.Concat(mean_state, graph.first_state(states), axis=-1)
     hidden = graph.Tanh(graph.dense(head.answer_hidden, pair))
     cls_logits = graph.Squeeze(graph.dense(head.answer, hidden), [-1])
@@ -311,27 +322,27 @@ def _add_spans(
 
 
 def _add_end_log_probs(
-    graph: _Graph, head, states: str, start_index: str, impossible: str
+    graph: _Graph, head, states: str, start_index: str, p_mask: str
 ) -> str:
     """Returns the log-probability of each end for each start, float32 [B, S, T]."""
     starts = _gather_positions(graph, states, start_index)
-    # The input of this layer is [state, start]. Each of the two has half of the kernel.
+    # The input of this layer is a state followed by a start. The upper half of the
+    # kernel multiplies the state, the lower half multiplies the start.
     layer = head.end_hidden
     upper, lower = np.split(np.asarray(layer.kernel), 2)
-    kernel = graph.store(f"{layer.kernel.path} of the state", upper)
-    state_part = graph.MatMul(states, kernel)
-    kernel = graph.store(f"{layer.kernel.path} of the start", lower)
-    start_part = graph.Add(graph.MatMul(starts, kernel), layer.bias)
-    state_part = graph.Unsqueeze(state_part, [1])
-    hidden = graph.Add(state_part, graph.Unsqueeze(start_part, [2]))
+    state_kernel = graph.store(f"{layer.kernel.path} of the state", upper)
+    start_kernel = graph.store(f"{layer.kernel.path} of the start", lower)
+    from_state = graph.MatMul(states, state_kernel)
+    from_start = graph.Add(graph.MatMul(starts, start_kernel), layer.bias)
+    from_state = graph.Unsqueeze(from_state, [1])
+    hidden = graph.Add(from_state, graph.Unsqueeze(from_start, [2]))
     hidden = graph.norm(head.end_norm, graph.Tanh(hidden))
     logits = graph.Squeeze(graph.dense(head.end, hidden), [-1])
-    impossible = graph.Unsqueeze(impossible, [1])
-    return graph.LogSoftmax(_mask_logits(graph, logits, impossible), axis=-1)
+    p_mask = graph.Unsqueeze(p_mask, [1])
+    return graph.LogSoftmax(_mask_logits(graph, logits, p_mask), axis=-1)
 
 
-def _mask_logits(graph: _Graph, logits: str, impossible: str) -> str:
-    """Returns the logits, with `IMPOSSIBLE_LOGIT` where `impossible` is 1."""
-    possible = graph.Sub(1.0, impossible)
-    masked = graph.Mul(logits, possible)
-    return graph.Add(masked, graph.Mul(impossible, heads.IMPOSSIBLE_LOGIT))
+def _mask_logits(graph: _Graph, logits: str, p_mask: str) -> str:
+    """Returns the logits, with `IMPOSSIBLE_LOGIT` where `p_mask` is 1."""
+    masked = graph.Mul(logits, graph.Sub(1.0, p_mask))
+    return graph.Add(masked, graph.Mul(p_mask, heads.IMPOSSIBLE_LOGIT))

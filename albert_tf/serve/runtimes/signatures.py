@@ -18,7 +18,8 @@ class Signature:
     """Inputs and outputs of an exported model.
 
     Attributes:
-        inputs: shapes of the int32 inputs by name. A size that is a string is dynamic.
+        inputs: shapes of the int32 inputs by name. A string in a shape names a size
+            that differs between batches.
         outputs: shapes by name; int32 if the name ends in `_index`, else float32.
     """
 
@@ -26,12 +27,17 @@ class Signature:
     outputs: Mapping[str, _Shape]
 
 
-def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
+def build_signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
     """Returns the signature of one of `albert_tf.model.models`.
+
+    The model can have the outputs that its `call` returns: the outputs of its head,
+    `sequence_output` except for a classifier and for multiple choice, and
+    `pooled_output` except for multiple choice.
 
     Args:
         model: an encoder, or an encoder with a head.
-        outputs: names of the outputs. Default: the head's outputs; without a head, all.
+        outputs: names of the outputs. By default, the outputs of the head, or
+            `sequence_output` and `pooled_output` of an encoder.
 
     Raises:
         InputError: the model has another class, or lacks an output.
@@ -59,13 +65,13 @@ def signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
 
 
 def _head_outputs(model) -> dict[str, _Shape]:
+    """Returns the shapes of the head's outputs by name; empty for an encoder."""
     match model:
         case models.AlbertEncoder():
             return {}
         case models.AlbertPretrainer():
-            outputs: dict[str, _Shape] = {
-                "mlm_logits": ("batch", "positions", model.config.vocab_size)
-            }
+            outputs: dict[str, _Shape] = {}
+            outputs["mlm_logits"] = ("batch", "positions", model.config.vocab_size)
             if model.sentence is not None:
                 outputs["sop_logits"] = ("batch", 2)
             return outputs
@@ -90,12 +96,14 @@ def _head_outputs(model) -> dict[str, _Shape]:
 
 
 def convert_to_float32(model: keras.Model) -> keras.Model:
-    """Returns the model in float32 without recomputation, as a copy if it differs."""
+    """Returns the model if it has float32 and no recomputation, otherwise such a copy.
+
+    The copy has the same weights.
+    """
     if model.dtype_policy.name == "float32" and model.config.recompute == "none":
         return model
-    settings = model.get_config()
-    settings["dtype"] = "float32"
-    settings["config"] = {**settings["config"], "recompute": "none"}
-    copy = type(model).from_config(settings)
+    options = model.get_config() | {"dtype": "float32"}
+    options["config"] = {**options["config"], "recompute": "none"}
+    copy = type(model).from_config(options)
     copy.set_weights(model.get_weights())
     return copy
