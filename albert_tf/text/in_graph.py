@@ -144,7 +144,7 @@ class _SentencePiece(tf.Module):
         self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
     ):
         super().__init__()
-        characters = tokenization.DECOMPOSED[tokenizer.keep_accents].function
+        characters = tokenization.DECOMPOSITIONS[tokenizer.keep_accents].function
         self.cleaning: tuple[Callable, ...] = (_collapse_spaces, _tabulate(characters))
         if tokenizer.keep_accents:
             self.cleaning += (_sort_marks,)
@@ -532,23 +532,23 @@ def join(
     second_lengths = second.row_lengths()
     is_pair = tf.cast(second_lengths > 0, tf.int64)
     limit = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
-    first_size, second_size = inputs.truncated_lengths(
+    first_size, second_size = inputs.truncate_lengths(
         first_lengths, second_lengths, limit, tf.minimum, tf.maximum
     )
     one = tf.ones_like(is_pair)
     ids = assemble(
         [
-            single(cls_id, one),
+            make_id_part(cls_id, one),
             (first.values, first.row_starts(), first_size),
-            single(sep_id, one),
+            make_id_part(sep_id, one),
             (second.values, second.row_starts(), second_size),
-            single(sep_id, is_pair),
+            make_id_part(sep_id, is_pair),
         ]
     )
     return ids, first_size + 2
 
 
-def single(id: int, count: tf.Tensor) -> Part:
+def make_id_part(id: int, count: tf.Tensor) -> Part:
     """Returns a part for `assemble` with one id in some rows.
 
     Args:
@@ -641,5 +641,5 @@ def split_words(
 
 
 def _word_class(character: str) -> int:
-    """Returns the code point of `words.character_class`."""
-    return ord(words_of_text.character_class(character))
+    """Returns the code point of `words.classify_character`."""
+    return ord(words_of_text.classify_character(character))

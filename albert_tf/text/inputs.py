@@ -121,7 +121,7 @@ def join(
     truncated = removed = 0
     for first, second in pairs:
         limit = max_seq_length - (_SPECIAL if second else _SPECIAL - 1)
-        sizes = truncated_lengths(len(first), len(second), limit)
+        sizes = truncate_lengths(len(first), len(second), limit)
         excess = len(first) + len(second) - sum(sizes)
         truncated += excess > 0
         removed += excess
@@ -197,7 +197,7 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def truncated_lengths(
+def truncate_lengths(
     first: Any, second: Any, limit: Any, min_fn: Callable = min, max_fn: Callable = max
 ) -> tuple[Any, Any]:
     """Returns the lengths of two texts after truncation to `limit` tokens in total.

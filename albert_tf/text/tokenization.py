@@ -133,7 +133,7 @@ def _strip_accents_and_isolate_punctuation(character: str) -> str:
 
 
 # The key is `keep_accents`.
-DECOMPOSED = {
+DECOMPOSITIONS = {
     False: CharacterMap(_decompose),
     True: CharacterMap(_decompose_and_keep_marks),
 }
@@ -155,7 +155,7 @@ def clean_text(
     model's own rules (by default NFKC) then compose letters and marks again. So the
     pieces depend neither on the composition of the text nor on the version of Unicode.
     """
-    text = " ".join(text.split()).translate(DECOMPOSED[keep_accents])
+    text = " ".join(text.split()).translate(DECOMPOSITIONS[keep_accents])
     if keep_accents:
         # Each character is already decomposed; NFD only sorts the marks.
         text = unicodedata.normalize("NFD", text)
@@ -395,7 +395,7 @@ class SentencePieceTokenizer(Tokenizer):
         with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
             processor.load_from_serialized_proto(contents)
             pieces = [processor.id_to_piece(i) for i in range(len(processor))]
-            cleaning = read_cleaning(contents)
+            cleaning = read_stored_cleaning(contents)
         # SentencePiece accepts a control piece and an ordinary one of the same name.
         if len({*pieces}) < len(pieces) or processor.unk_id() < 0:
             raise InputError(
@@ -496,7 +496,7 @@ class SentencePieceTokenizer(Tokenizer):
         is_kept[: is_text.argmax() if len(text) else 0] = False
         # Canonical order moves some marks; their origins are not moved.
         single_spaced = " ".join(text.split())
-        characters = DECOMPOSED[self.keep_accents]
+        characters = DECOMPOSITIONS[self.keep_accents]
         return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
     def _piece_text(self, id: int) -> str:
@@ -693,7 +693,7 @@ def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes
     return model + _CLEANING_TAG + bytes([len(payload)]) + payload
 
 
-def read_cleaning(model: bytes) -> dict[str, bool]:
+def read_stored_cleaning(model: bytes) -> dict[str, bool]:
     """Returns the settings that `add_cleaning` stored, or an empty dict."""
     payloads = _CLEANING_FIELD.findall(model)
     stored = json.loads(payloads[-1]) if payloads else {}

@@ -14,7 +14,7 @@ import re
 from albert_tf.text import tokenization
 
 # Patterns for a string that has the class of each character of a text, see
-# `character_class`. `MARKED_POSSESSIVE` gives "'s" its own class, "p".
+# `classify_character`. `MARKED_POSSESSIVE` gives "'s" its own class, "p".
 POSSESSIVE = "([as])'s([.']*)( |i|$)"
 MARKED_POSSESSIVE = r"\1pp\2\3"
 WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
@@ -22,13 +22,13 @@ WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
 
 def split_words(text: str) -> list[tuple[int, int]]:
     """Returns [begin, end) of each word, as indices of characters."""
-    classes = "".join(map(character_class, text))
+    classes = "".join(map(classify_character, text))
     classes = re.sub(POSSESSIVE, MARKED_POSSESSIVE, classes)
     return [match.span() for match in re.finditer(WORD, classes)]
 
 
 @functools.lru_cache(4096)
-def character_class(character: str) -> str:
+def classify_character(character: str) -> str:
     """Returns the class of a character.
 
     Returns:

@@ -51,7 +51,7 @@ class RunFile:
         """Logs which flags of a resumed run changed, in one line."""
         # With --num_runs, each run has its checkpoints in a subfolder.
         folders = (self.folder, *self.folder.glob("run-*"))
-        if not any(map(checkpoints.steps, folders)):
+        if not any(map(checkpoints.list_steps, folders)):
             return
         saved, current = read_flags(self.folder), self.flags
         changed = [

@@ -11,7 +11,7 @@ BEST = "model.ckpt-best"
 _log = logging.getLogger(__name__)
 
 
-def steps(folder: Path) -> list[int]:
+def list_steps(folder: Path) -> list[int]:
     """Lists the steps of a folder's checkpoints in ascending order."""
     names = (path.name for path in folder.glob("model.ckpt-*.index"))
     matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names)

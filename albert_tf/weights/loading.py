@@ -147,7 +147,7 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
 
 def _count_outputs(row: Row, source: Source) -> int:
     """Returns the length of a layer's bias in a file; 0 if the file lacks the layer."""
-    name = names.tensor_name(row, source.format, "bias")
+    name = names.make_tensor_name(row, source.format, "bias")
     return (source.shapes.get(str(name)) or (0,))[0]
 
 

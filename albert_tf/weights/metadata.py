@@ -65,7 +65,7 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
     """
     name = TASK if "kind" in task else VOCABULARY
     if tokenizer:
-        task = {**task, **identity(tokenizer)}
+        task = {**task, **identify(tokenizer)}
         vocabulary = folder / tokenizer.file_name
         if not vocabulary.exists():
             files.write(vocabulary, tokenizer.contents)
@@ -77,7 +77,7 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
     files.write(folder / name, to_json(task))
 
 
-def identity(tokenizer: Tokenizer) -> dict[str, Any]:
+def identify(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns the metadata of a vocabulary: its file name, cleaning and fingerprint."""
     return {
         "vocabulary": tokenizer.file_name,
@@ -223,7 +223,7 @@ def copy(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, new / name)
 
 
-def fingerprint(folder: Path) -> str | None:
+def find_fingerprint(folder: Path) -> str | None:
     """Returns the stored fingerprint of a folder's vocabulary; None if there is none.
 
     Raises:

@@ -192,7 +192,7 @@ class Target:
         tensor = np.asarray(tensor).astype(self.variable.dtype, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
-    def value(self) -> np.ndarray:
+    def read(self) -> np.ndarray:
         """Reads the variable."""
         return np.asarray(keras.ops.convert_to_numpy(self.variable))
 
@@ -221,8 +221,8 @@ def expand(model, format: str) -> list[Target]:
             for leaf, variable in _variables(model, path, row.kind, format):
                 keras_name = path + LEAVES["keras"].get(leaf, "")
                 names = (
-                    tensor_name(row, format, leaf, g=groups[layer], i=inner, b=b),
-                    tensor_name(row, format, leaf, i=inner, b=inner),
+                    make_tensor_name(row, format, leaf, g=groups[layer], i=inner, b=b),
+                    make_tensor_name(row, format, leaf, i=inner, b=inner),
                 )
                 layout = _layout(format, row.kind, leaf, variable.shape, config)
                 targets.append(Target(keras_name, *names, variable, *layout))
@@ -264,7 +264,7 @@ def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, 
                 yield leaf, getattr(module, leaf)
 
 
-def tensor_name(
+def make_tensor_name(
     row: Row, format: str, leaf: str, g: int = 0, i: int = 0, b: int = 0
 ) -> str | None:
     """Returns a tensor's name in a format; None if the format has no such module.

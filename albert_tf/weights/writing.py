@@ -81,7 +81,7 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
             f"{names.format_shapes(missing)}"
         )
-    return {str(target.name): target.to_format(target.value()) for target in targets}
+    return {str(target.name): target.to_format(target.read()) for target in targets}
 
 
 def _regroup(config: AlbertConfig) -> AlbertConfig:
