@@ -1,4 +1,4 @@
-"""`.keras` files of this package."""
+"""Reads `.keras` files of this package."""
 
 from pathlib import Path
 
