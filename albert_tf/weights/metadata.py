@@ -44,8 +44,8 @@ HF_TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 # Keys of `task.json` whose values must be equal in all members of an ensemble.
-_SHARED_KEYS = ("kind", "task", "labels", "label_separator", "texts", "choices")
-_SHARED_KEYS += ("version", "head")
+_SHARED_KEYS = ["kind", "task", "labels", "label_separator", "texts", "choices"]
+_SHARED_KEYS += ["version", "head"]
 
 
 def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) -> None:

@@ -227,7 +227,7 @@ def expand(model, format: str) -> list[Target]:
     for row in (*ENCODER, *HEADS[class_name]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
         for b in range(count):
-            # Block b is block i of a distinct layer, which has `inner_group_num` blocks.
+            # A distinct layer has `inner_group_num` blocks. Block b is its block i.
             layer, i = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
             for leaf, variable in _find_variables(model, path, row.kind, format):

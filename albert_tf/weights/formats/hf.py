@@ -37,8 +37,8 @@ def open(path: Path) -> Source:
         with errors.wrap_read(file, "a readable safetensors file"):
             shard = safetensors.safe_open(file, framework="numpy")
             shards |= dict.fromkeys(shard.keys(), shard)
-    # transformers saves an AlbertModel, which has no head, without this prefix. The names
-    # in the table have the prefix.
+    # The names in the table have this prefix. transformers saves an AlbertModel, which
+    # has no head, without the prefix.
     prefix = "albert." if "embeddings.word_embeddings.weight" in shards else ""
 
     def read(name):
