@@ -169,8 +169,9 @@ def _list_characters(condition: Callable[[str], bool]) -> str:
 
 
 def _make_lower_case() -> list[Step]:
-    """Makes the steps that lower-case text, and know the sigma at the end of a word."""
-    # "Lowercase" has no special form of the sigma there.
+    """Makes the steps that lower-case text as Python does."""
+    # "Lowercase" gives a capital sigma the same form everywhere. So a step before it
+    # replaces each sigma at the end of a word.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
     sigma = _make_replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]

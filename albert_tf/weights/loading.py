@@ -116,12 +116,12 @@ def load(
         unused={
             name: shape
             for name, shape in source.shapes.items()
-            # The model has no layers in empty groups, and does not miss them.
+            # No layer uses an empty group, so its tensors do not count as unused.
             if name not in used and not names.is_in_empty_group(name, model.config)
         },
         ignored=tuple(name for name in source.ignored if name not in used),
     )
-    _check_fit(model, source, loaded, report, only is None, _as_tuple(allow_missing))
+    _check_fit(model, source, loaded, report, only, _as_tuple(allow_missing))
     _assign(loaded, source, head_order)
     for state, tensors in (("not set", report.missing), ("not used", report.unused)):
         if warn and tensors:
@@ -155,7 +155,7 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
 
 
 def _count_outputs(row: Row, source: Source) -> int:
-    """Counts the outputs of a layer in a file; 0 if the file lacks the layer.
+    """Returns the number of a layer's outputs in a file; 0 if the file lacks the layer.
 
     The layer has as many outputs as its bias has values.
     """
@@ -188,6 +188,7 @@ def find_span_task(source: Source) -> Mapping[str, Any]:
 
 
 def _as_tuple(paths: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the items of a sequence; a single text is one item."""
     return (paths,) if isinstance(paths, str) else tuple(paths)
 
 
@@ -241,7 +242,7 @@ def _assign(
             target.variable.assign(values[id(target.variable)])
 
 
-def _check_fit(model, source: Source, loaded, report, is_complete, allowed) -> None:
+def _check_fit(model, source: Source, loaded, report, only, allowed) -> None:
     """Raises MisfitError if a weight is missing, unused or of another shape.
 
     Args:
@@ -249,9 +250,9 @@ def _check_fit(model, source: Source, loaded, report, is_complete, allowed) -> N
         source: the file.
         loaded: the targets whose tensors the file has.
         report: names the missing and the unused weights.
-        is_complete: whether all parts of the model are loaded. Otherwise the file may
-            have unused tensors, except in the encoder if the encoder is loaded.
-        allowed: beginnings of attribute paths that may be missing.
+        only: the parts of the model that are loaded, None for all parts. If it is not
+            None, the file may have unused tensors, except those of a loaded encoder.
+        allowed: a tuple of beginnings of attribute paths that may be missing.
     """
     missing = {k: x for k, x in report.missing.items() if not k.startswith(allowed)}
     # The first parts of the names of the encoder's tensors. Heads have other ones.
@@ -259,7 +260,7 @@ def _check_fit(model, source: Source, loaded, report, is_complete, allowed) -> N
     unused = {
         name: shape
         for name, shape in report.unused.items()
-        if is_complete or _first_part(name) in encoder
+        if only is None or _first_part(name) in encoder
     }
     misfits = {"not in the file": missing, "not in the model": unused}
     lines = [f"  {k}: {names.format_shapes(x)}" for k, x in misfits.items() if x]

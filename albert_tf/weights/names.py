@@ -18,7 +18,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 
-# Name of the number of updates in a TF1 checkpoint.
+# The name of the tensor with the number of updates in a TF1 checkpoint.
 STEP = "global_step"
 
 
