@@ -241,7 +241,7 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _piece_text(self, id: int) -> str:
+    def _find_text(self, id: int) -> str:
         """Returns a piece without word mark and "##"; "" for a piece without text."""
 
     @abc.abstractmethod
@@ -319,7 +319,7 @@ class Tokenizer(abc.ABC):
         after_end, ends_word = np.zeros((2, self.vocab_size), bool)
         if rule == "word_mark":
             for id in ids:
-                if text := self._piece_text(id):
+                if text := self._find_text(id):
                     after_end[id] = text not in APOSTROPHES and not _is_sign(text[0])
                     ends_word[id] = _is_spaceless(text[-1]) or _is_punctuation(text[-1])
         return WordStarts(begins_word, after_end, ends_word)
@@ -327,27 +327,27 @@ class Tokenizer(abc.ABC):
     @property
     def pad_id(self) -> int:
         """Id of the padding piece."""
-        return self._special_id(self._pad_piece)
+        return self._find_special_id(self._pad_piece)
 
     @property
     def unk_id(self) -> int:
         """Id of the unknown piece."""
-        return self._special_id(self._unk_piece)
+        return self._find_special_id(self._unk_piece)
 
     @property
     def cls_id(self) -> int:
         """Id of [CLS], the first piece of every input."""
-        return self._special_id("[CLS]")
+        return self._find_special_id("[CLS]")
 
     @property
     def sep_id(self) -> int:
         """Id of [SEP], the last piece of every segment."""
-        return self._special_id("[SEP]")
+        return self._find_special_id("[SEP]")
 
     @property
     def mask_id(self) -> int:
         """Id of [MASK]."""
-        return self._special_id("[MASK]")
+        return self._find_special_id("[MASK]")
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -358,7 +358,7 @@ class Tokenizer(abc.ABC):
         names = (self._pad_piece, self._unk_piece, "[CLS]", "[SEP]", "[MASK]")
         return frozenset(self._ids[name] for name in names if name in self._ids)
 
-    def _special_id(self, piece: str) -> int:
+    def _find_special_id(self, piece: str) -> int:
         """Returns the id of a special piece, or raises InputError."""
         if piece not in self._ids:
             raise InputError(f"{self.path}: the vocabulary has no piece {piece!r}")
@@ -491,12 +491,12 @@ class SentencePieceTokenizer(Tokenizer):
         # Only characters other than word marks are counted, because the digit-comma
         # rule adds word marks to pieces that `normal` lacks.
         is_text = np.array([character != WORD_MARK for character in normal], bool)
-        origins = self._clean_origins(text)[np.array(sources[:-1], int)[is_text]]
-        row = np.array(ids, int)
-        lengths = self._lengths[row]
-        if self.unk_id in ids:
+        origins = self._find_origins(text)[np.array(sources[:-1], int)[is_text]]
+        id_array = np.array(ids, int)
+        lengths = self._lengths[id_array]
+        if self.unk_id in ids:  # an unknown piece is as long as its text
             pieces = self.tokenize(text)
-            for i in np.flatnonzero(row == self.unk_id):
+            for i in np.flatnonzero(id_array == self.unk_id):
                 lengths[i] = len(pieces[i].replace(WORD_MARK, ""))
         ends = lengths.cumsum()
         spans = np.full((len(ids), 2), -1)
@@ -505,11 +505,11 @@ class SentencePieceTokenizer(Tokenizer):
         spans[has_text, 1] = origins[ends[has_text] - 1] + 1
         # An inner byte gets the span of the first byte of its character, which is the
         # last piece before it that is no inner byte.
-        first_byte = np.where(self._is_inner_byte[row], 0, np.arange(len(ids)))
+        first_byte = np.where(self._is_inner_byte[id_array], 0, np.arange(len(ids)))
         return spans[np.maximum.accumulate(first_byte)]
 
-    def _clean_origins(self, text: str) -> np.ndarray:
-        """Returns the index in the text of each character of the cleaned text."""
+    def _find_origins(self, text: str) -> np.ndarray:
+        """Returns the index in `text` of the origin of each cleaned character."""
         is_text = ~_is_space(text)
         # The last space of a run is kept, except the spaces before the first word.
         is_kept = is_text.copy()
@@ -521,7 +521,7 @@ class SentencePieceTokenizer(Tokenizer):
         characters = DECOMPOSITIONS[self.keep_accents]
         return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
-    def _piece_text(self, id: int) -> str:
+    def _find_text(self, id: int) -> str:
         is_special = self._processor.is_control(id) or self._processor.is_unknown(id)
         if is_special or id in self.byte_values:
             return ""
@@ -579,7 +579,7 @@ class WordPieceTokenizer(Tokenizer):
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
         cleaning = hf_files.read_cleaning(vocab_file, flags, is_wordpiece=True)
         super().__init__(vocab_file, contents, pieces, cleaning)
-        self._special_id(self._unk_piece)  # raises InputError if it is missing
+        self._find_special_id(self._unk_piece)  # raises InputError if it is missing
         self._longest = max(map(len, pieces))
         self._word_ids: dict[str, list[int]] = {}
 
@@ -648,7 +648,7 @@ class WordPieceTokenizer(Tokenizer):
                 begin = end
         return np.array(spans, int).reshape(-1, 2)
 
-    def _piece_text(self, id: int) -> str:
+    def _find_text(self, id: int) -> str:
         if id in self.special_ids:
             return ""
         return self.pieces[id].removeprefix(CONTINUATION)

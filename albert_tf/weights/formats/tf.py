@@ -28,10 +28,10 @@ def open(path: Path) -> Source:
     """Opens a checkpoint by its prefix or `.index` file, or a SavedModel's folder."""
     import tensorflow as tf
 
-    location = prefix = find_prefix(path)
+    source_path = prefix = find_prefix(path)
     config_folder = path.parent
     if path.is_dir():
-        location, prefix = path, path / "variables/variables"
+        source_path, prefix = path, path / "variables/variables"
         config_folder = path / "assets"
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
@@ -57,12 +57,12 @@ def open(path: Path) -> Source:
         # In a TF-Hub module, the released names have a prefix.
         keys = {key.removeprefix("module/"): key for key in shapes}
     return Source(
-        format,
-        location,
-        {name: shapes[key] for name, key in keys.items() if key in shapes},
-        lambda name: read_key(keys.get(name, name)),
-        config,
-        build_model if kind else None,
+        format=format,
+        path=source_path,
+        tensors={name: shapes[key] for name, key in keys.items() if key in shapes},
+        read=lambda name: read_key(keys.get(name, name)),
+        config=config,
+        build_model=build_model if kind else None,
     )
 
 
