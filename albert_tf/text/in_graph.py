@@ -361,7 +361,7 @@ class _Replacement:
     def __call__(
         self, ragged: tf.RaggedTensor, origins: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces characters, int32 [B, None], which pass on their origins."""
+        """Replaces characters, int32 [B, None]; the new ones keep the old origins."""
         replaced, source, _ = self.replace(ragged)
         return replaced, tf.gather(origins, source)
 
@@ -380,11 +380,11 @@ class _Replacement:
                 the table (in the order of keys), followed by all inputs, int32 [M].
         """
         flat = ragged.values
-        key = tf.searchsorted(self._keys, flat)
-        is_key = tf.gather(self._keys, key) == flat
+        key_index = tf.searchsorted(self._keys, flat)
+        is_key = tf.gather(self._keys, key_index) == flat
         input_index = tf.range(tf.size(flat)) + len(self._values)
-        start = tf.where(is_key, tf.gather(self._starts, key), input_index)
-        count = tf.where(is_key, tf.gather(self._lengths, key), 1)
+        start = tf.where(is_key, tf.gather(self._starts, key_index), input_index)
+        count = tf.where(is_key, tf.gather(self._lengths, key_index), 1)
         index = tf.ragged.range(start, start + count)
         results = tf.gather(tf.concat([self._values, flat], axis=0), index)
         replaced = ragged.with_values(results).merge_dims(1, 2)
@@ -458,7 +458,8 @@ def _make_lower_case(map_character: Callable[[str], str]) -> Callable:
         row, is_cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
         # Whether the characters at index[i] and index[i + 1] are letters of one text.
         is_pair = (row[1:] == row[:-1]) & is_cased[1:] & is_cased[:-1]
-        # Whether the character at index[i] is a letter after a letter; before a letter.
+        # For the character at index[i]: follows[i] is whether it is a letter after a
+        # letter, and precedes[i] whether it is a letter before a letter.
         follows, precedes = tf.pad(is_pair, [[1, 0]]), tf.pad(is_pair, [[0, 1]])
         is_final = (tf.gather(flat, index) == _SIGMA) & follows & ~precedes
         final_index = tf.boolean_mask(index, is_final)

@@ -294,7 +294,8 @@ class Tokenizer(abc.ABC):
         With the rule "word_mark", which fits any language, a piece begins a word in
         each of these cases:
 
-        - It begins with the word mark (SentencePiece), or not with "##" (WordPiece).
+        - SentencePiece: it begins with the word mark. WordPiece: it does not begin with
+          "##". The other cases are about the rest of the piece, its text.
         - Its first character is a letter of a script written without spaces (Chinese,
           Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...). Otherwise a sentence would
           be one word. Combining signs and prolongation marks are no letters here: they
