@@ -576,7 +576,8 @@ def join(
     if second is None:
         second = first[:, :0]
     second_lengths = second.row_lengths()
-    is_pair = tf.cast(second_lengths > 0, tf.int64)
+    is_pair = tf.cast(second_lengths > 0, tf.int64)  # 1 or 0
+    # Number of tokens of both texts; [CLS] and one or two [SEP] need the rest.
     limit = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
     first_size, second_size = inputs.truncate_lengths(
         first_lengths, second_lengths, limit, tf.minimum, tf.maximum
@@ -625,6 +626,7 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     length = tf.stack([length for _, _, length in parts], axis=1)  # [B, parts]
     begin = tf.reshape(tf.stack(starts, axis=1), [-1])
     positions = tf.ragged.range(begin, begin + tf.reshape(length, [-1])).values
+    # The values of all parts, into which `positions` are indices.
     pool = tf.concat([values for values, _, _ in parts], axis=0)
     return tf.RaggedTensor.from_row_lengths(
         tf.gather(pool, positions), tf.reduce_sum(length, axis=1), validate=False
@@ -637,7 +639,7 @@ def pad(
     pad_id: int,
     length: int | tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Makes a batch, as `inputs.pad` does.
+    """Makes a padded batch of all inputs, as `inputs.pad` does for some.
 
     Args:
         ids: int32 [B, None].
