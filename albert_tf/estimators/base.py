@@ -614,7 +614,7 @@ class FineTuned(Trained):
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table)
         content = "".join(lines).encode("utf-8", "surrogatepass")
         has_begun = (
-            split == "train" and path.is_file() and checkpoints.steps(path.parent)
+            split == "train" and path.is_file() and checkpoints.list_steps(path.parent)
         )
         if has_begun and path.read_bytes() != content:
             raise InputError(f"{path}: the run has other rows; use another output_dir")

@@ -120,7 +120,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     grown = type(model).from_config(options)
     rng = np.random.default_rng(0)
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
-        value = old.value()
+        value = old.read()
         if old.path.endswith("embeddings.position"):
             value = np.resize(value, new.shape)
         elif new.shape[0] > len(value):

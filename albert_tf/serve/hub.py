@@ -130,7 +130,7 @@ def export_encoder(
         signatures={"serving_default": _make_signature(encode)},
         assets={
             tokenizer.file_name: tokenizer.contents,
-            metadata.VOCABULARY: metadata.to_json(metadata.identity(tokenizer)),
+            metadata.VOCABULARY: metadata.to_json(metadata.identify(tokenizer)),
         },
     )
 

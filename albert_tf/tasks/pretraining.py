@@ -74,7 +74,7 @@ class Pretraining(base.Task):
 
     def check_folder(self, folder: Path) -> None:
         """Checks that a folder's model was trained with the records' vocabulary."""
-        expected, actual = metadata.fingerprint(folder), self._data.fingerprint
+        expected, actual = metadata.find_fingerprint(folder), self._data.fingerprint
         if expected and actual and expected != actual:
             raise InputError(
                 f"{self._data.source.files[0]}: made with another vocabulary "

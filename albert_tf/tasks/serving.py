@@ -73,7 +73,7 @@ class TextInputs(tf.Module):
     ):
         super().__init__()
         check_inputs(model.config, tokenizer, max_seq_length)
-        self.vocabulary = metadata.to_json(metadata.identity(tokenizer))
+        self.vocabulary = metadata.to_json(metadata.identify(tokenizer))
         max_tokens = max_seq_length if truncate else None
         self.tokenize = GraphTokenizer(tokenizer, max_tokens, with_offsets=with_offsets)
         self._max_seq_length = max_seq_length
@@ -111,8 +111,8 @@ def assemble_segments(
     """
     _, _, lengths = segments[0]
     ones = tf.ones_like(lengths)  # each row has one token
-    separator = in_graph.single(tokenizer.sep_id, ones)
-    parts = [in_graph.single(tokenizer.cls_id, ones)]
+    separator = in_graph.make_id_part(tokenizer.sep_id, ones)
+    parts = [in_graph.make_id_part(tokenizer.cls_id, ones)]
     for segment in segments:
         parts += [segment, separator]
     return in_graph.assemble(parts)

@@ -1,7 +1,8 @@
 """Reads the tokenizer files of transformers.
 
-`tokenizer_config.json` and `tokenizer.json` describe the cleaning of text. The latter
-also contains the vocabulary, which transformers 5 saves in no other file.
+Both `tokenizer_config.json` and `tokenizer.json` describe how text is cleaned.
+`tokenizer.json` also contains the vocabulary, and transformers 5 saves the vocabulary
+in no other file.
 """
 
 import base64
@@ -20,7 +21,8 @@ TOKENIZER = "tokenizer.json"
 
 ModelType = Literal["Unigram", "WordPiece"]
 
-# Special pieces, which never match text. Other added tokens match text.
+# Special pieces, which never match text. All other pieces that a `tokenizer.json` lists
+# as added tokens match text.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
 
@@ -40,17 +42,25 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def detect_type(contents: Mapping[str, Any]) -> str:
-    """Returns the type of a tokenizer's model, which old files do not store."""
+    """Returns "Unigram", "WordPiece" or another type of model in a `tokenizer.json`.
+
+    Old files do not store the type. A vocabulary that maps pieces to ids is then
+    WordPiece, and a list of pieces is Unigram.
+    """
     model = contents.get("model", {})
     has_ids = isinstance(model.get("vocab"), dict)
     return model.get("type") or ("WordPiece" if has_ids else "Unigram")
 
 
 def read_vocabulary(path: str | Path, model_type: ModelType) -> bytes:
-    """Returns the SentencePiece model or `vocab.txt` in a `tokenizer.json`.
+    """Converts a `tokenizer.json` to a vocabulary file of the original programs.
+
+    Returns:
+        The contents of a SentencePiece model ("Unigram") or a `vocab.txt`
+        ("WordPiece").
 
     Raises:
-        InputError: the file has no model of this type.
+        InputError: the file has no model of type `model_type`.
     """
     contents = read(path)
     if not contents or detect_type(contents) != model_type:
@@ -58,7 +68,7 @@ def read_vocabulary(path: str | Path, model_type: ModelType) -> bytes:
         raise InputError(f"{path}: {actual}; expected one of type {model_type}")
     with errors.wrap_read(path, "a tokenizer.json of transformers"):
         vocab, added = contents["model"]["vocab"], contents.get("added_tokens", ())
-        if model_type == "Unigram":
+        if model_type == "Unigram":  # a list of pairs (piece, score)
             vocab = {item[0]: id for id, item in enumerate(vocab)}
         ids = vocab | {token["content"]: token["id"] for token in added}
         pieces = sorted(ids, key=ids.__getitem__)
@@ -90,7 +100,7 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             kind = kinds.BYTE
-        # `weights.huggingface` adds a space to pieces that must not match.
+        # In files of `weights.huggingface`, pieces that must not match end in a space.
         name = piece.removesuffix(" ")
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
@@ -106,29 +116,33 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
 def read_cleaning(
     path: str | Path, flags: Mapping[str, bool | None], is_wordpiece: bool
 ) -> dict[str, bool]:
-    """Returns the settings of text cleaning from flags and files of transformers.
+    """Combines the settings of cleaning in flags and in files of transformers.
 
-    `tokenizer_config.json` has precedence over `tokenizer.json`.
+    `tokenizer_config.json` has precedence over `tokenizer.json`. A flag and a file must
+    not contradict each other.
 
     Args:
-        path: the vocabulary; the files are in its folder.
+        path: the vocabulary file. The files of transformers are in its folder, and may
+            be missing.
         flags: the values of `do_lower_case` and `keep_accents`; None if a flag is not
             set.
-        is_wordpiece: whether the tokenizer is WordPiece; cased WordPiece always keeps
-            accents.
+        is_wordpiece: whether the tokenizer is WordPiece. WordPiece that does not
+            lower-case always keeps accents, so `keep_accents` in a file is ignored.
 
     Returns:
-        `do_lower_case` and `keep_accents`, if a flag or a file sets them.
+        The values of `do_lower_case` and `keep_accents`; without a key that neither a
+        flag nor a file sets.
 
     Raises:
         InputError: a flag contradicts a file, or `tokenization` cannot clean text as a
             file says.
     """
     cleaning: dict[str, bool] = {}
-    config, tokenizer = (Path(path).with_name(name) for name in (CONFIG, TOKENIZER))
-    files = {config: _read_object(config)}
-    if contents := read(tokenizer):
-        files[tokenizer] = _read_normalizer(contents.get("normalizer"))
+    config_file, tokenizer_file = map(Path(path).with_name, (CONFIG, TOKENIZER))
+    # In order of precedence.
+    files = {config_file: _read_object(config_file)}
+    if contents := read(tokenizer_file):
+        files[tokenizer_file] = _read_normalizer(contents.get("normalizer"))
     for file, contents in files.items():
         values = {key: value for key, value in contents.items() if value is not None}
         for key in values.keys() & {*flags, "strip_accents"}:
@@ -160,12 +174,16 @@ def read_cleaning(
 
 
 def _read_normalizer(normalizer: Any) -> dict[str, Any]:
-    """Returns the cleaning of a normalizer with the keys of `tokenizer_config.json`."""
+    """Returns the settings of a normalizer, by their keys in `tokenizer_config.json`.
+
+    A normalizer may be nested steps, so this function searches the text of its JSON.
+    """
     text = json.dumps(normalizer)
     bert_lowers = '"lowercase": true' in text  # an option of BertNormalizer
-    # The last two remove marks by a pattern: characters from U+0300 on, or all marks.
+    # Texts of the steps that remove accents. The last two are the beginnings of regular
+    # expressions: for marks from U+0300 on, and for all marks.
     accent_steps = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
-    # By default, BertNormalizer strips accents if it lower-cases.
+    # Without a value for `strip_accents`, BertNormalizer does as for `lowercase`.
     bert_strips = bert_lowers and '"strip_accents": null' in text
     return {
         "do_lower_case": bert_lowers or '"Lowercase"' in text,

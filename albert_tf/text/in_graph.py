@@ -4,7 +4,11 @@ A SavedModel that takes text needs them, because it runs without Python.
 
 TensorFlow's Unicode operations use another version of Unicode than Python, depend on
 the machine's locale, and know no combining classes. The graph therefore cleans text
-with tables: they hold the results of the Python functions for all characters.
+with tables of the results of the Python functions for all characters.
+
+Texts are ragged tensors of code points. A character's *origin* is the index of the
+original character from which cleaning made it. Indices count the characters of all
+texts of a batch, one text after the other.
 """
 
 import functools
@@ -23,17 +27,21 @@ from albert_tf.text import inputs, tokenization
 from albert_tf.text import words as words_of_text
 from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
-# All other code points are private or unassigned; cleaning does not change them.
+# The code points in the tables. All others are surrogates, which UTF-8 cannot hold,
+# private or unassigned; cleaning does not change the private and the unassigned ones.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
-# A token has at most this many characters, except a run of unknown characters.
+# A text of SentencePiece is cut after this many characters for each token that is used,
+# because a piece has at most this many characters. Only a run of unknown characters,
+# which is one token, may be longer. After such a run, tokens that are used can be lost.
 _MAX_CHARACTERS = 64
-# A long text is cut this many tokens after `max_tokens`, because a cut inside a word
-# can change the last tokens before the cut.
+# The cut also leaves room for this many more tokens, because a cut inside a word can
+# change the last tokens before the cut.
 _MARGIN = 64
 
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
-# Kinds of characters next to a capital sigma, which decide whether it ends a word.
+# Kinds of characters. The kinds of its neighbours decide whether a capital sigma is at
+# the end of a word.
 _NOT_CASED, _CASED, _IGNORED = range(3)
 
 
@@ -41,9 +49,11 @@ class GraphTokenizer(tf.Module):
     """Encodes text inside a graph with the ids of a Python tokenizer.
 
     Assign it to an attribute of a `tf.Module` or Keras layer, or save it directly. The
-    SavedModel is complete, and loads in any program that imports tensorflow_text. Bytes
-    that are not UTF-8 count as U+FFFD. Call `tf.random.set_seed` only before you create
-    or load it: the call invalidates all tokenizers of tensorflow_text.
+    SavedModel is complete, and loads in any program that imports tensorflow_text. Call
+    `tf.random.set_seed` only before you create or load a GraphTokenizer: the call
+    invalidates all tokenizers of tensorflow_text.
+
+    Bytes that are not UTF-8 become U+FFFD, as in `bytes.decode(errors="replace")`.
     """
 
     def __init__(
@@ -53,19 +63,21 @@ class GraphTokenizer(tf.Module):
         *,
         with_offsets: bool = False,
     ):
-        """Compiles a tokenizer; the first one of a process takes about a second.
+        """Compiles a tokenizer, which takes about a second the first time in a process.
 
         Args:
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
-            max_tokens: number of tokens of a text that the caller uses. More tokens may
-                be returned, but most of the rest is not tokenized. None for all tokens.
+            max_tokens: the caller uses only this number of tokens from the beginning of
+                a text; None for all tokens. With SentencePiece, a long text is cut
+                before it is tokenized, but the result may have more tokens than this.
             with_offsets: whether to prepare `encode_with_offsets`.
         """
         super().__init__()
         self._max_characters = max_tokens and (max_tokens + _MARGIN) * _MAX_CHARACTERS
+        # The encoder has `cleaning`, steps for `_clean`, and `encode` and `align`.
         self._encoder: Any
         if isinstance(tokenizer, tokenization.WordPieceTokenizer):
-            self._max_characters = None  # a token may have any length
+            self._max_characters = None  # no cut: a token may have any length
             self._encoder = _WordPiece(tokenizer)
         elif isinstance(tokenizer, tokenization.SentencePieceTokenizer):
             self._encoder = _SentencePiece(tokenizer, with_offsets)
@@ -100,33 +112,37 @@ class GraphTokenizer(tf.Module):
 
         Returns:
             ids, begins and ends, int32 [B, None] each: the result of
-            `tokenizer.encode_with_offsets` for each text. A character that is not UTF-8
-            counts as one U+FFFD.
+            `tokenizer.encode_with_offsets` for each text, after bytes that are not
+            UTF-8 are replaced.
         """
-        # A space at the end of each text separates it from the next text.
+        # `attach_deleted` takes all texts as one text. The space at the end of each
+        # text separates it from the next text.
         spaced = tf.strings.join([texts, " "])
         codes = tf.strings.unicode_decode(spaced, "UTF-8")
         ids, begins, ends = self._encoder.align(*self._clean(codes))
         is_space = _look_up(str.isspace, codes.values)
+        # Characters that cleaning deleted become part of the pieces next to them.
         begins, ends = tokenization.attach_deleted(is_space, begins, ends, tnp)
-        # The first character of the text of each piece, and the space at its end.
+        # For each piece: the index of the first character of its text, and of the space
+        # after its text. A lone word mark at the end of a text gets the index of that
+        # space, and not of the next text.
         first = tf.gather(codes.row_starts(), ids.value_rowids())
-        last = tf.gather(codes.row_limits(), ids.value_rowids()) - 1
+        space = tf.gather(codes.row_limits(), ids.value_rowids()) - 1
         begins, ends = (
-            ids.with_values(tf.cast(tf.minimum(position, last) - first, tf.int32))
-            for position in (begins, ends)
+            ids.with_values(tf.cast(tf.minimum(index, space) - first, tf.int32))
+            for index in (begins, ends)
         )
         return ids, begins, ends
 
     def _clean(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Cleans texts.
+        """Cleans texts and finds the origins of their characters.
 
         Args:
             codes: int32 [B, None], the characters.
 
         Returns:
-            The N characters of the cleaned texts, int32 [B, None]; and the index of
-            each character's origin in the values of `codes`, int32 [N].
+            The N characters of the cleaned texts, int32 [B, None]; and the origin of
+            each, an index into `codes.values`, int32 [N].
         """
         origins = tf.range(tf.size(codes.values))
         for step in self._encoder.cleaning:
@@ -135,90 +151,95 @@ class GraphTokenizer(tf.Module):
 
 
 class _SentencePiece(tf.Module):
-    """`tokenization.SentencePieceTokenizer` in a graph.
+    """The operations of a `tokenization.SentencePieceTokenizer`.
 
-    The steps are the cleaning, the model's normalisation and the digit-comma rule.
+    After the steps in `cleaning`, the model of tensorflow_text normalises and cuts the
+    text, and `_split_commas` applies the digit-comma rule.
     """
 
     def __init__(
         self, tokenizer: tokenization.SentencePieceTokenizer, with_offsets: bool
     ):
         super().__init__()
-        characters = tokenization.DECOMPOSED[tokenizer.keep_accents].function
-        self.cleaning: tuple[Callable, ...] = (_collapse_spaces, _tabulate(characters))
+        decompose = tokenization.DECOMPOSITIONS[tokenizer.keep_accents].function
+        self.cleaning: tuple[Callable, ...] = (_collapse_spaces, _tabulate(decompose))
         if tokenizer.keep_accents:
             self.cleaning += (_sort_marks,)
         if tokenizer.do_lower_case:
-            self.cleaning += (_lower_case(str),)  # `str` changes no character
+            self.cleaning += (_make_lower_case(str),)  # `str` changes no character
         self._model = _make_sentencepiece(tokenizer.contents, tf.int32)
         self._split_commas = _Replacement(tokenizer.comma_ids)
         if with_offsets:
             self._prepare_offsets(tokenizer)
 
     def _prepare_offsets(self, tokenizer: tokenization.SentencePieceTokenizer) -> None:
-        self._pieces = _make_sentencepiece(tokenizer.contents, tf.string)
+        self._text_model = _make_sentencepiece(tokenizer.contents, tf.string)
         model, counts = _make_byte_model(tokenizer.contents)
-        self._bytes = _make_sentencepiece(model, tf.int32)
-        self._character_counts = np.array(counts, np.int32)
+        self._byte_model = _make_sentencepiece(model, tf.int32)
+        self._character_counts = np.array(counts, np.int32)  # for each id of the model
         # For each id: 1 if the piece is a byte that begins a character, 0 if it is
         # another byte, and -1 if it is not a byte.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
-        # The lengths and starts of the parts of all pieces with commas, in characters
-        # and in the order of the values of `_split_commas`.
-        parts = tokenizer.comma_pieces.values()
-        lengths = [[len(part.strip(WORD_MARK)) for part in row] for row in parts]
-        self._part_lengths = _flat(lengths)
-        self._part_starts = _flat([np.cumsum([0, *row[:-1]]) for row in lengths])
+        # The digit-comma rule splits a piece into parts. For the parts of all these
+        # pieces: the length, and the start in the piece, both in characters. Word marks
+        # do not count. The order is the order of the values of `_split_commas`.
+        pieces = tokenizer.comma_pieces.values()
+        lengths = [[len(part.strip(WORD_MARK)) for part in parts] for parts in pieces]
+        self._part_lengths = _ravel(lengths)
+        self._part_starts = _ravel([np.cumsum([0, *row[:-1]]) for row in lengths])
 
     def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns the ids of cleaned texts."""
-        pieces = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
-        return self._split_commas.replace(pieces)[0]
+        """Returns the ids of the pieces of cleaned texts, int32 [B, None]."""
+        ids = self._model.tokenize(tf.strings.unicode_encode(codes, "UTF-8"))
+        return self._split_commas.replace(ids)[0]
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
-        """Finds the pieces of texts.
+        """Returns the pieces of cleaned texts and their positions before cleaning.
 
         Args:
             codes: int32 [B, None], the N characters of the cleaned texts.
-            origins: int32 [N], the index of each character's origin.
+            origins: int32 [N], the origin of each of these characters.
 
         Returns:
-            The P ids, int32 [B, None]; and the begin and the end of each piece among
-            the original characters of all texts, int32 [P] each. Both are -1 for a
-            piece without text.
+            The ids of the P pieces, int32 [B, None]; and the begin and the end of each
+            piece among the original characters of all texts, int32 [P] each. Both are
+            -1 for a piece without text.
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
-        origins = tf.gather(origins, self._find_origins(cleaned))
-        pieces = self._model.tokenize(cleaned)
-        texts = self._pieces.tokenize(cleaned).values
-        begin, length = self._spans(texts, pieces.values)
-        ids, source, index = self._split_commas.replace(pieces)
+        # The model normalises texts. These are the origins of the normalised characters
+        # among the original ones.
+        normal_origins = tf.gather(origins, self._find_origins(cleaned))
+        whole_ids = self._model.tokenize(cleaned)  # before the digit-comma rule
+        whole_texts = self._text_model.tokenize(cleaned).values
+        begin, length = self._find_spans(whole_texts, whole_ids.values)
+        ids, source, index = self._split_commas.replace(whole_ids)
         # A piece that is not split has one part, which begins at its character 0.
         starts = tf.concat([self._part_starts, tf.zeros_like(begin)], axis=0)
         begin = tf.gather(begin, source) + tf.gather(starts, index)
         length = tf.gather(tf.concat([self._part_lengths, length], axis=0), index)
         has_text = length > 0
         # Indices of the first and the last original character of each piece.
-        first = tf.gather(origins, tf.where(has_text, begin, 0))
-        last = tf.gather(origins, tf.where(has_text, begin + length - 1, 0))
+        first = tf.gather(normal_origins, tf.where(has_text, begin, 0))
+        last = tf.gather(normal_origins, tf.where(has_text, begin + length - 1, 0))
         return ids, tf.where(has_text, first, -1), tf.where(has_text, last + 1, -1)
 
     def _find_origins(self, cleaned: tf.Tensor):
-        """Returns the origins of the M characters of the normalised texts.
+        """Finds the cleaned character of each character after normalisation.
 
         Args:
-            cleaned: string [B].
+            cleaned: string [B], the cleaned texts.
 
         Returns:
-            int32 [M], indices of characters, counted over all cleaned texts.
+            int32 [M], for each of the M normalised characters the index of a cleaned
+            character, counted over all texts.
         """
-        byte_ids, begins, _ = self._bytes.tokenize_with_offsets(cleaned)
+        byte_ids, begins, _ = self._byte_model.tokenize_with_offsets(cleaned)
         _, starts = tf.strings.unicode_decode_with_offsets(cleaned, "UTF-8")
         sizes = tf.cast(tf.strings.length(cleaned), tf.int64)
-        # The index of the first byte of each cleaned character, and of the cleaned byte
-        # that each byte piece begins at, counted over all texts.
+        # Byte positions in the cleaned texts, counted over all texts: where each
+        # cleaned character starts, and where each piece of the byte model begins.
         character_start, piece_begin = (
             ragged.values
             + tf.gather(tf.cumsum(sizes, exclusive=True), ragged.value_rowids())
@@ -228,44 +249,47 @@ class _SentencePiece(tf.Module):
         count = tf.gather(self._character_counts, byte_ids.values)
         return tf.ragged.range(character, character + count).values
 
-    def _spans(self, pieces: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns begins and lengths of pieces without their word marks.
+    def _find_spans(self, texts: tf.Tensor, ids: tf.Tensor):
+        """Returns the begins and the lengths of pieces without their word marks.
 
         Args:
-            pieces: string [P].
-            ids: int32 [P].
+            texts: string [P], the pieces as text, in the order of the normalised texts.
+            ids: int32 [P], the ids of the pieces.
 
         Returns:
             Two int32 [P], in characters of the normalised texts.
         """
-        count = tf.strings.length(pieces, "UTF8_CHAR")
-        # `unmarked` has no marks at the begin, and `bare` has none at either end.
-        unmarked = tf.strings.regex_replace(pieces, f"^{WORD_MARK}+", "")
-        marks = count - tf.strings.length(unmarked, "UTF8_CHAR")
+        count = tf.strings.length(texts, "UTF8_CHAR")  # with word marks
+        # `unmarked` has no marks at the beginning, and `bare` has none at either end.
+        unmarked = tf.strings.regex_replace(texts, f"^{WORD_MARK}+", "")
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
         length = tf.strings.length(bare, "UTF8_CHAR")
-        # All bytes of a character have the span of the character. Its first byte counts
-        # as one character. Its other bytes count 0, and `marks` = -1 moves their begin
-        # back to the begin of the character.
+        # The distance from the begin of a piece to the begin of its text: the number of
+        # marks at the beginning.
+        shift = count - tf.strings.length(unmarked, "UTF8_CHAR")
+        # If pieces are the bytes of a character, each gets the span of the character.
+        # The first byte counts as one character, the other bytes as none. Therefore the
+        # other bytes begin after the character, and shift = -1 moves them back to it.
         lead = tf.gather(self._leads, ids)
         is_byte = lead >= 0
         count, length = tf.where(is_byte, lead, count), tf.where(is_byte, 1, length)
-        marks = tf.where(is_byte, lead - 1, marks)
-        return tf.cumsum(count, exclusive=True) + marks, length
+        shift = tf.where(is_byte, lead - 1, shift)
+        return tf.cumsum(count, exclusive=True) + shift, length
 
 
 class _WordPiece(tf.Module):
-    """`tokenization.WordPieceTokenizer` in a graph.
+    """The operations of a `tokenization.WordPieceTokenizer`.
 
-    The steps are the cleaning and the search for the longest pieces of each word.
+    After the steps in `cleaning`, which put spaces between words, the model of
+    tensorflow_text cuts each word into pieces.
     """
 
     def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
         super().__init__()
-        last_stage = tokenizer.last_stage.function
+        make_step = _make_lower_case if tokenizer.do_lower_case else _tabulate
         self.cleaning = (
             _tabulate(tokenization.ISOLATED_IDEOGRAPHS.function),
-            (_lower_case if tokenizer.do_lower_case else _tabulate)(last_stage),
+            make_step(tokenizer.last_stage.function),
             _collapse_spaces,
         )
         self._model = tf_text.FastWordpieceTokenizer(
@@ -276,35 +300,41 @@ class _WordPiece(tf.Module):
             no_pretokenization=True,
         )
         mark = tokenization.CONTINUATION
-        self._lengths = _flat([[len(p.removeprefix(mark)) for p in tokenizer.pieces]])
+        self._lengths = _ravel([[len(p.removeprefix(mark)) for p in tokenizer.pieces]])
         self._unknown = tokenizer.unk_id
 
     def encode(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns the ids of cleaned texts."""
+        """Returns the ids of the pieces of cleaned texts, int32 [B, None]."""
         return self._encode_words(codes)[0].merge_dims(1, 2)
 
     def _encode_words(self, codes: tf.RaggedTensor):
-        """Returns the ids of the pieces of W words, and the length of each word.
+        """Returns the ids of the pieces of each word, and the length of each word.
 
-        The ids are int32 [B, None, None], text by text and word by word. The lengths,
-        int32 [W], are numbers of characters.
+        Args:
+            codes: int32 [B, None], the characters of cleaned texts with W words.
+
+        Returns:
+            The ids, int32 [B, None, None]: texts, words, pieces. The lengths of the
+            words in characters, int32 [W].
         """
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
         lengths = tf.strings.length(words.values, unit="UTF8_CHAR")
         is_too_long = lengths > tokenization.MAX_WORD_CHARS
+        # A word that is too long becomes the unknown piece, as in Python.
         words = words.with_values(tf.where(is_too_long, "[UNK]", words.values))
         return self._model.tokenize(words), lengths
 
     def align(self, codes: tf.RaggedTensor, origins: tf.Tensor):
-        """Finds the pieces of texts; see `_SentencePiece.align`."""
-        pieces, word_lengths = self._encode_words(codes)
-        ids, word_pieces = pieces.merge_dims(1, 2), pieces.values
+        """Returns pieces and their positions, as `_SentencePiece.align`."""
+        word_ids, word_lengths = self._encode_words(codes)
+        ids = word_ids.merge_dims(1, 2)
+        # The unknown piece has the length of its word.
         length = tf.where(
             ids.values == self._unknown,
-            tf.gather(word_lengths, word_pieces.value_rowids()),
+            tf.gather(word_lengths, word_ids.values.value_rowids()),
             tf.gather(self._lengths, ids.values),
         )
-        # The pieces cover all characters except spaces.
+        # The pieces of a text, one after the other, are its characters without spaces.
         is_space = _look_up(str.isspace, codes.values)
         origins = tf.boolean_mask(origins, ~is_space)
         begin = tf.cumsum(length, exclusive=True)
@@ -313,24 +343,25 @@ class _WordPiece(tf.Module):
 
 
 class _Replacement:
-    """Replaces the integers of a ragged tensor by their values in a table.
+    """Replaces integers of a ragged tensor by lists of integers, by a table.
 
-    The value of a key is a list of any number of integers. Integers without a value
-    stay.
+    A key of the table is an integer, its value a list of any length. Integers that are
+    no key stay. A call is a step of cleaning (`GraphTokenizer._clean`).
     """
 
     def __init__(self, table: Mapping[int, Sequence[int]]):
         keys = sorted(table)
-        # The last key is above all inputs, so that each search finds a key.
+        # The search for an input finds the first key that is not smaller. The last key
+        # is larger than all inputs, so there is always such a key.
         self._keys = np.array([*keys, np.iinfo(np.int32).max], np.int32)
         self._lengths = np.array([len(table[key]) for key in keys] + [1], np.int32)
         self._starts = np.cumsum([0, *self._lengths[:-1]], dtype=np.int32)
-        self._values = _flat([table[key] for key in keys])
+        self._values = _ravel([table[key] for key in keys])
 
     def __call__(
         self, ragged: tf.RaggedTensor, origins: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces integers, int32 [B, None]; a result has the origin of its input."""
+        """Replaces characters, int32 [B, None]; the new ones keep the old origins."""
         replaced, source, _ = self.replace(ragged)
         return replaced, tf.gather(origins, source)
 
@@ -343,24 +374,25 @@ class _Replacement:
             ragged: the inputs, int32 [B, None].
 
         Returns:
-            The M results, int32 [B, None]; the index of each result's input, int64 [M];
-            and the index of each result in a list of all values of the table and then
-            all inputs, int32 [M].
+            replaced: the M results, int32 [B, None].
+            source: for each result, the index of the input that it is from, int64 [M].
+            index: for each result, where it is in the list of all integers in values of
+                the table (in the order of keys), followed by all inputs, int32 [M].
         """
         flat = ragged.values
-        key = tf.searchsorted(self._keys, flat)
-        is_key = tf.gather(self._keys, key) == flat
+        key_index = tf.searchsorted(self._keys, flat)
+        is_key = tf.gather(self._keys, key_index) == flat
         input_index = tf.range(tf.size(flat)) + len(self._values)
-        start = tf.where(is_key, tf.gather(self._starts, key), input_index)
-        count = tf.where(is_key, tf.gather(self._lengths, key), 1)
+        start = tf.where(is_key, tf.gather(self._starts, key_index), input_index)
+        count = tf.where(is_key, tf.gather(self._lengths, key_index), 1)
         index = tf.ragged.range(start, start + count)
         results = tf.gather(tf.concat([self._values, flat], axis=0), index)
         replaced = ragged.with_values(results).merge_dims(1, 2)
         return replaced, index.value_rowids(), index.values
 
 
-# `_find_ranges` and `_tabulate` are cached, because the pass over all characters takes
-# half a second.
+# `_find_ranges` and `_tabulate` keep their results, because each call of the function
+# for all characters takes half a second.
 @functools.cache
 def _find_ranges(function: Callable[[str], int]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ranges of characters in which a function is constant.
@@ -376,7 +408,7 @@ def _find_ranges(function: Callable[[str], int]) -> tuple[np.ndarray, np.ndarray
 def _look_up(function: Callable[[str], int], codes: tf.Tensor) -> tf.Tensor:
     """Returns the value of a function of characters for each code point in `codes`.
 
-    The function must be constant over long ranges of characters.
+    Unlike `_tabulate`, this is for functions that are constant over long ranges.
     """
     starts, values = _find_ranges(function)
     return tf.gather(values, tf.searchsorted(starts, codes, side="right") - 1)
@@ -384,47 +416,50 @@ def _look_up(function: Callable[[str], int], codes: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def _tabulate(function: Callable[[str], str]) -> _Replacement:
-    """Returns a function of characters as a replacement of code points."""
+    """Makes the step of cleaning that replaces each character by a function's text."""
     table = {code: [*map(ord, function(chr(code)))] for code in _CODE_POINTS}
-    return _Replacement({k: codes for k, codes in table.items() if codes != [k]})
+    return _Replacement({code: new for code, new in table.items() if new != [code]})
 
 
 def _sort_marks(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Sorts combining marks canonically.
+    """Sorts the combining marks of each letter by their combining classes, as NFD does.
 
     The origins are not sorted: they stay in the order of the text.
     """
     flat = codes.values
     classes = _look_up(unicodedata.combining, flat)  # int64, below 256
-    # Only marks of the same letter in the same text are sorted.
+    # A letter and its marks have the same number, which grows along the texts.
     letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
     ordered = tf.gather(flat, tf.argsort(letter * 256 + classes, stable=True))
     return codes.with_values(ordered), origins
 
 
 @functools.cache
-def _lower_case(last_stage: Callable[[str], str]) -> Callable:
-    """Returns the step that computes `str.lower`, then `last_stage` by character.
+def _make_lower_case(map_character: Callable[[str], str]) -> Callable:
+    """Makes the step of cleaning that computes `str.lower`, then another function.
 
-    Only the capital sigma depends on its neighbours: it becomes "ς" at the end of a
-    word. Characters such as apostrophes are ignored in the search for that end.
+    Only the lower case of the capital sigma depends on its neighbours: it is "ς" at the
+    end of a word. Apostrophes and some other characters are ignored in the search for
+    that end.
 
     Args:
-        last_stage: a function of one character, applied after lower-casing.
+        map_character: the text that replaces a lower-case character.
     """
-    table = CharacterMap(last_stage)
-    replace = _tabulate(lambda c: c.lower().translate(table))
+    table = CharacterMap(map_character)
+    replace = _tabulate(lambda character: character.lower().translate(table))
 
     def lower(codes: tf.RaggedTensor, origins: tf.Tensor):
         flat, rows = codes.values, codes.value_rowids()
-        kinds = _look_up(_sigma_kind, flat)
+        kinds = _look_up(_classify_for_sigma, flat)
+        # The indices of the characters that are not ignored.
         index = tf.where(kinds != _IGNORED)[:, 0]
         row, is_cased = tf.gather(rows, index), tf.gather(kinds, index) == _CASED
         # Whether the characters at index[i] and index[i + 1] are letters of one text.
         is_pair = (row[1:] == row[:-1]) & is_cased[1:] & is_cased[:-1]
-        # Whether each of these characters follows a letter, and precedes a letter.
+        # For the character at index[i]: follows[i] is whether it is a letter after a
+        # letter, and precedes[i] whether it is a letter before a letter.
         follows, precedes = tf.pad(is_pair, [[1, 0]]), tf.pad(is_pair, [[0, 1]])
         is_final = (tf.gather(flat, index) == _SIGMA) & follows & ~precedes
         final_index = tf.boolean_mask(index, is_final)
@@ -435,8 +470,8 @@ def _lower_case(last_stage: Callable[[str], str]) -> Callable:
     return lower
 
 
-def _sigma_kind(character: str) -> int:
-    """Returns the kind of a character from its effect on `str.lower`."""
+def _classify_for_sigma(character: str) -> int:
+    """Returns the kind of a character from its effect on the lower case of a sigma."""
     if (character + "Σ").lower().endswith("ς"):
         return _CASED
     return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
@@ -445,12 +480,16 @@ def _sigma_kind(character: str) -> int:
 def _collapse_spaces(
     codes: tf.RaggedTensor, origins: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Computes `" ".join(text.split())`; keeps the last space of each run as " "."""
+    """Computes `" ".join(text.split())` for each text.
+
+    The last space of each run between words stays, and becomes " ".
+    """
     row = codes.value_rowids()
     is_text = ~_look_up(str.isspace, codes.values)
     before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
-    # For each character, the number of characters before it that are not spaces, over
-    # all texts.
+    # For each character, the number of characters before it in all texts that are not
+    # spaces. It is larger than the number at the start of the text after the first word
+    # of the text has begun.
     counts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
     after_text = counts[:-1] > tf.gather(counts, tf.gather(codes.row_starts(), row))
     is_kept = is_text | (before_text & after_text)
@@ -459,14 +498,18 @@ def _collapse_spaces(
     return result, tf.boolean_mask(origins, is_kept)
 
 
-def _make_sentencepiece(model: bytes, kind: tf.DType) -> tf_text.SentencepieceTokenizer:
-    """Returns the tokenizer of a model; `kind` is int32 for ids, string for pieces."""
-    # In a SavedModel, two models of the same name would be one.
+def _make_sentencepiece(model: bytes, dtype: tf.DType):
+    """Returns tensorflow_text's tokenizer of a model.
+
+    The tokenizer returns ids if `dtype` is int32, and the text of pieces if it is
+    string.
+    """
+    # In a SavedModel, all models of the same name become one.
     name = f"model_{hashlib.sha256(model).hexdigest()[:16]}"
-    return tf_text.SentencepieceTokenizer(model, kind, name=name)
+    return tf_text.SentencepieceTokenizer(model, dtype, name=name)
 
 
-def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
+def _ravel(rows: Iterable[Iterable[int]]) -> np.ndarray:
     """Returns the values of all rows in one array, int32 [N]."""
     return np.array([value for row in rows for value in row], np.int32)
 
@@ -474,11 +517,14 @@ def _flat(rows: Iterable[Iterable[int]]) -> np.ndarray:
 def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     """Makes a model whose pieces are bytes, with the normalisation of another model.
 
-    The offsets of its pieces show the origin of each normalised character, which
-    tensorflow_text does not return.
+    The offsets of its pieces show from which bytes of the input each normalised
+    character is made. tensorflow_text has no other function that returns this.
+
+    Args:
+        contents: the other model.
 
     Returns:
-        The model, and for each id the number of characters that begin in its piece.
+        The new model, and for each id the number of characters that begin in its piece.
     """
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     model = sentencepiece_model_pb2.ModelProto.FromString(contents)
@@ -501,9 +547,8 @@ def rstrip(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# The functions `join` and `pad` do the same as `inputs.join` and `inputs.pad`.
-
-# The values, starts and lengths of a part of each row, see `assemble`.
+# One segment of tokens in each of B rows: the values of all rows, and the start and the
+# length of each row in the values.
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
@@ -517,8 +562,9 @@ def join(
     """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, as `inputs.join` does.
 
     Args:
-        first: int32 [B, None], the tokens of each first text.
-        second: int32 [B, None], the tokens of each second text; None without pairs.
+        first: int32 [B, None], the ids of the tokens of each first text.
+        second: int32 [B, None], the ids of the tokens of each second text; None if all
+            examples are single texts.
         max_seq_length: maximum number of tokens of an input.
         cls_id: id of [CLS].
         sep_id: id of [SEP].
@@ -530,26 +576,27 @@ def join(
     if second is None:
         second = first[:, :0]
     second_lengths = second.row_lengths()
-    is_pair = tf.cast(second_lengths > 0, tf.int64)
+    is_pair = tf.cast(second_lengths > 0, tf.int64)  # 1 or 0
+    # Number of tokens of both texts; [CLS] and one or two [SEP] need the rest.
     limit = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
-    first_size, second_size = inputs.truncated_lengths(
+    first_size, second_size = inputs.truncate_lengths(
         first_lengths, second_lengths, limit, tf.minimum, tf.maximum
     )
     one = tf.ones_like(is_pair)
     ids = assemble(
         [
-            single(cls_id, one),
+            make_id_part(cls_id, one),
             (first.values, first.row_starts(), first_size),
-            single(sep_id, one),
+            make_id_part(sep_id, one),
             (second.values, second.row_starts(), second_size),
-            single(sep_id, is_pair),
+            make_id_part(sep_id, is_pair),
         ]
     )
     return ids, first_size + 2
 
 
-def single(id: int, count: tf.Tensor) -> Part:
-    """Returns a part for `assemble` with one id in some rows.
+def make_id_part(id: int, count: tf.Tensor) -> Part:
+    """Returns a part for `assemble` that has one id in some rows, and none in others.
 
     Args:
         id: the id.
@@ -561,14 +608,15 @@ def single(id: int, count: tf.Tensor) -> Part:
 def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     """Concatenates the parts of each row.
 
-    A `tf.concat` of ragged tensors needs many more operations, such as assertions.
+    `tf.concat` of ragged tensors does the same with many more operations, such as
+    assertions.
 
     Args:
-        parts: for each part its values, int32 [N], and the start and the length of each
-            row in the values, int64 [B] each.
+        parts: for each part (values, starts, lengths): int32 [N] and int64 [B] twice.
+            The part has values[starts[b] : starts[b] + lengths[b]] in row b.
 
     Returns:
-        int32 [B, None].
+        The rows, int32 [B, None].
     """
     sizes = [tf.size(values, tf.int64) for values, _, _ in parts]
     offsets = tf.unstack(tf.cumsum(sizes, exclusive=True), len(parts))
@@ -578,6 +626,7 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     length = tf.stack([length for _, _, length in parts], axis=1)  # [B, parts]
     begin = tf.reshape(tf.stack(starts, axis=1), [-1])
     positions = tf.ragged.range(begin, begin + tf.reshape(length, [-1])).values
+    # The values of all parts, into which `positions` are indices.
     pool = tf.concat([values for values, _, _ in parts], axis=0)
     return tf.RaggedTensor.from_row_lengths(
         tf.gather(pool, positions), tf.reduce_sum(length, axis=1), validate=False
@@ -590,13 +639,14 @@ def pad(
     pad_id: int,
     length: int | tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Makes a batch, as `inputs.pad` does.
+    """Makes a padded batch of all inputs, as `inputs.pad` does for some.
 
     Args:
         ids: int32 [B, None].
         first_lengths: int64 [B], numbers of tokens of segment 0.
         pad_id: the id of padding.
-        length: T; None: the length of the longest input, or 1 without inputs.
+        length: T, the number of tokens of each row; None for the length of the longest
+            input, or for 1 if there are no inputs.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
@@ -613,7 +663,7 @@ def pad(
 def split_words(
     texts: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Splits raw texts into words, see the module `words`.
+    """Splits raw texts into words, as `words.split_words` does.
 
     Args:
         texts: string [B], UTF-8.
@@ -623,7 +673,9 @@ def split_words(
         character after the word, as indices in its text, int32 [B, None] each.
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
-    classes = tf.cast(_look_up(_word_class, codes.values), tf.int32)
+    # Each character is replaced by the ASCII character for its class. So the offsets
+    # below, which count bytes, count the characters of the text.
+    classes = tf.cast(_look_up(_encode_class, codes.values), tf.int32)
     class_texts = tf.strings.regex_replace(
         tf.strings.unicode_encode(codes.with_values(classes), "UTF-8"),
         words_of_text.POSSESSIVE,
@@ -640,6 +692,6 @@ def split_words(
     return words, begins, ends
 
 
-def _word_class(character: str) -> int:
-    """Returns the code point of `words.character_class`."""
-    return ord(words_of_text.character_class(character))
+def _encode_class(character: str) -> int:
+    """Returns the class of a character in `words`, as a code point."""
+    return ord(words_of_text.classify_character(character))

@@ -19,11 +19,11 @@ from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 MASK = "[MASK]"
 # Number of special tokens of a pair of texts: [CLS] and two [SEP].
 _SPECIAL = 3
-# Number of characters that `cut` keeps at first for each token.
+# `cut` first tries the beginning of a text with this many characters for each token.
 _CHARACTERS = 20
-# Number of tokens that `cut` keeps in addition to those that are used.
+# `cut` keeps this many tokens in addition to the tokens that are used.
 _MARGIN = 64
-# Number of texts that are tokenized at a time.
+# Number of texts that are tokenized together.
 _CHUNK = 10_000
 
 
@@ -32,12 +32,12 @@ class Inputs:
     """The inputs of n examples.
 
     Attributes:
-        ids: int32 [N], the ids of all inputs one after the other.
+        ids: int32 [N], the ids of the tokens of all inputs, one input after the other.
         bounds: int64 [n + 1]; input i has ids [bounds[i], bounds[i + 1]).
         first_lengths: int32 [n], number of tokens in segment 0 of each input.
         truncated: number of inputs that were truncated.
-        truncated_pieces: number of tokens that truncation removed, without the tokens
-            of characters that `cut` removed.
+        truncated_pieces: number of tokens that truncation removed. Text that `cut`
+            removed is not counted, because it is not tokenized.
     """
 
     ids: np.ndarray
@@ -64,17 +64,17 @@ def encode(
     *,
     num_threads: int = 1,
 ) -> Inputs:
-    """Turns texts into inputs of at most `max_seq_length` tokens.
+    """Tokenizes texts or pairs of texts, and makes inputs of them.
 
     Excess tokens are removed one by one from the end of the longer text, or of the
     second text if both are equally long.
 
-    **As released:** a second text without tokens counts as none, so it has no [SEP].
+    **As released:** a second text without tokens is left out, with its [SEP].
 
     Args:
         tokenizer: the vocabulary.
         texts: the first text of each example.
-        second_texts: the second text of each example; None for single texts.
+        second_texts: the second text of each example; None if all are single texts.
         max_seq_length: maximum number of tokens of an input, with [CLS] and [SEP].
         num_threads: maximum number of threads.
 
@@ -83,9 +83,9 @@ def encode(
             [CLS] or [SEP].
     """
 
-    def tokenize(texts: Sequence[str]) -> Iterator[list[int]]:
-        for begin in range(0, len(texts), _CHUNK):
-            chunk = texts[begin : begin + _CHUNK]
+    def tokenize(column: Sequence[str]) -> Iterator[list[int]]:
+        for begin in range(0, len(column), _CHUNK):
+            chunk = column[begin : begin + _CHUNK]
             short_texts = [cut(tokenizer, text, max_seq_length) for text in chunk]
             yield from tokenizer.encode_batch(short_texts, num_threads)
 
@@ -100,16 +100,17 @@ def join(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
     max_seq_length: int,
 ) -> Inputs:
-    """Joins pairs of tokenized texts to inputs, as `encode` does.
+    """Makes inputs of texts that are already tokenized; truncates them as `encode`.
 
     Args:
-        tokenizer: the vocabulary.
+        tokenizer: the vocabulary, for the ids of special tokens.
         pairs: the ids of the first and the second text of each example. The second text
             is empty if an example has only one.
-        max_seq_length: see `encode`.
+        max_seq_length: maximum number of tokens of an input, with [CLS] and [SEP].
 
     Raises:
-        InputError: see `encode`.
+        InputError: `max_seq_length` leaves no token for text, or the vocabulary lacks
+            [CLS] or [SEP].
     """
     if max_seq_length <= _SPECIAL:
         raise InputError(
@@ -121,7 +122,7 @@ def join(
     truncated = removed = 0
     for first, second in pairs:
         limit = max_seq_length - (_SPECIAL if second else _SPECIAL - 1)
-        sizes = truncated_lengths(len(first), len(second), limit)
+        sizes = truncate_lengths(len(first), len(second), limit)
         excess = len(first) + len(second) - sum(sizes)
         truncated += excess > 0
         removed += excess
@@ -141,17 +142,17 @@ def join(
 
 
 def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
-    """Returns a text, or a beginning of it with the same first tokens.
+    """Cuts a very long text; its first `max_tokens` tokens stay the same.
 
-    Tokenizing a text of 10 MB takes a gigabyte, while a model reads only the first 512
-    tokens or so. The result ends at a space, because no token contains a space. If no
-    space is near, it ends inside a word, and the last tokens can differ. Therefore the
-    result has a few tokens more than `max_tokens`.
+    Tokenizing a text of 10 MB takes a gigabyte of memory, but a model reads only its
+    first 512 tokens or so. The result ends before a space, because no token contains a
+    space. If no space is near, it ends inside a word, and the last tokens can differ.
+    Therefore the result has `_MARGIN` tokens more than `max_tokens`, or more.
 
     Args:
         tokenizer: the vocabulary.
         text: any text; a text of ordinary length is returned unchanged.
-        max_tokens: number of tokens that are used.
+        max_tokens: number of tokens from the beginning of the text that are used.
     """
     size = _CHARACTERS * (max_tokens + _MARGIN)
     while size < len(text):
@@ -159,13 +160,13 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
         beginning = text[: end if end >= 0 else size]
         if len(tokenizer.encode(beginning)) >= max_tokens + _MARGIN:
             return beginning
-        size *= 4
+        size *= 4  # too few tokens: tries a longer beginning
     return text
 
 
 def concatenate(parts: Sequence[Inputs]) -> Inputs:
-    """Returns the inputs of one or more parts, one part after the other."""
-    if len(parts) == 1:  # the largest data sets have one part: no copy
+    """Joins the inputs of one or more parts, one part after the other."""
+    if len(parts) == 1:  # saves a copy of the largest data sets, which have one part
         return parts[0]
     lengths = np.concatenate([part.lengths for part in parts])
     return Inputs(
@@ -178,18 +179,19 @@ def concatenate(parts: Sequence[Inputs]) -> Inputs:
 
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Returns the ids of a text in which each [MASK] is one token.
+    """Returns the ids of a text in which each "[MASK]" becomes the token [MASK].
 
-    The text after each [MASK] is encoded separately. If this text does not begin with a
-    space, for example ".", its first token can be a word mark. This token is removed.
+    The text between two [MASK] is encoded separately, as the beginning of a word. If
+    the text after a [MASK] does not begin with a space, for example ".", its first
+    token can be a lone word mark. This token is removed.
     """
     ids: list[int] = []
     mark_id = tokenizer.piece_to_id(WORD_MARK)
-    # A vocabulary without a word mark has the unknown id for it.
+    # If the vocabulary lacks the lone word mark, `piece_to_id` returns the unknown id.
     has_mark = mark_id != tokenizer.unk_id
     for number, part in enumerate(text.split(MASK)):
         part_ids = tokenizer.encode(part)
-        if number:
+        if number:  # there is a [MASK] before this part
             ids.append(tokenizer.mask_id)
             if has_mark and part_ids[:1] == [mark_id] and not part[0].isspace():
                 del part_ids[0]
@@ -197,21 +199,22 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def truncated_lengths(
+def truncate_lengths(
     first: Any, second: Any, limit: Any, min_fn: Callable = min, max_fn: Callable = max
 ) -> tuple[Any, Any]:
     """Returns the lengths of two texts after truncation to `limit` tokens in total.
 
     **As released:** tokens are removed one by one from the longer text, or from the
-    second if both are equally long. So each text gets half of the limit, and the tokens
-    of the other half that the other text does not use.
+    second text if both are equally long. So each text may use half of the limit, and in
+    addition what the other text leaves of its half. Of an odd limit, the first text
+    has the larger half.
 
     Args:
-        first: number of tokens of the first text.
+        first: number of tokens of the first text; an integer, or a tensor of integers.
         second: number of tokens of the second text.
         limit: maximum total number of tokens of both texts.
-        min_fn: for tensors, TensorFlow's `minimum`.
-        max_fn: for tensors, TensorFlow's `maximum`.
+        min_fn: returns the smaller of two numbers; for tensors `tf.minimum`.
+        max_fn: returns the larger of two numbers; for tensors `tf.maximum`.
     """
     half = limit // 2
     return (
@@ -223,10 +226,10 @@ def truncated_lengths(
 def pad(
     inputs: Inputs, rows: Sequence[int] | np.ndarray, length: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Makes a batch of some inputs.
+    """Makes a batch of some inputs, padded to one length.
 
     Args:
-        inputs: the inputs.
+        inputs: all inputs.
         rows: indices of the B inputs of the batch.
         length: T, number of tokens of each row; no input is longer.
         pad_id: the id of padding; the mask and the segment ids of padding are 0.

@@ -1,8 +1,9 @@
 """Turns text into ids of a SentencePiece or WordPiece vocabulary, as released.
 
-Both tokenizers share one interface (`Tokenizer`): pieces, ids, batches of ids, and the
-offsets of every piece in the *original* text. Cleaning consists of `CharacterMap`s.
-`in_graph` compiles them into TensorFlow, so that a graph gives the same ids.
+A piece is an entry of the vocabulary; its index there is its id. Both tokenizers share
+one interface (`Tokenizer`): pieces, ids, batches of ids, and the offsets of every piece
+in the *original* text. Cleaning applies `CharacterMap`s, tables with a text for each
+character. `in_graph` compiles them into TensorFlow, so that a graph gives the same ids.
 
 The module does not import TensorFlow, because worker processes use it.
 """
@@ -29,9 +30,10 @@ WORD_MARK = "▁"  # SentencePiece writes the space before a word as this charac
 CONTINUATION = "##"  # WordPiece marks the pieces that do not begin a word
 MAX_WORD_CHARS = 200  # longer words are unknown to WordPiece, as released
 
+# The bytes of a UTF-8 character after its first byte.
 UTF8_CONTINUATION = range(0x80, 0xC0)
 
-# Characters that are punctuation but can be inside a word, as in "don't".
+# Punctuation marks that can be inside a word, as in "don't".
 APOSTROPHES = ("'", "\u2019")
 
 Span = tuple[int, int]
@@ -39,7 +41,9 @@ WordRule = Literal["word_mark", "released"]
 
 
 class WordStarts(NamedTuple):
-    """Finds the first pieces of words in piece ids; see `Tokenizer.word_starts`.
+    """Marks which pieces begin a word; `Tokenizer.word_starts` has the rules.
+
+    A call looks up the ids of pieces in three tables, one value for each of V ids.
 
     Attributes:
         begins_word: bool [V], whether a piece begins a word after any other piece.
@@ -56,7 +60,8 @@ class WordStarts(NamedTuple):
         """Returns for each piece whether it begins a word.
 
         Args:
-            ids: int [..., T]; there is no piece before the first of a row.
+            ids: int [..., T], the ids of texts of T pieces each. The first piece of a
+                text comes after no piece, so only `begins_word` applies to it.
 
         Returns:
             bool [..., T].
@@ -68,7 +73,10 @@ class WordStarts(NamedTuple):
 
 
 class CharacterMap(dict[int, str]):
-    """A table for `str.translate`; its function is called once for each character."""
+    """A table for `str.translate`, filled by a function of one character.
+
+    The table calls the function when a character is first used, and keeps the result.
+    """
 
     def __init__(self, function: Callable[[str], str]):
         super().__init__()
@@ -80,14 +88,14 @@ class CharacterMap(dict[int, str]):
 
 
 def _decompose_and_keep_marks(character: str) -> str:
-    """Returns the NFKD of a character: "й" -> "и" and the breve."""
+    """Returns the decomposition (NFKD) of a character: "й" -> "и" and the breve."""
     if unicodedata.category(character) == "Cs":
         return "\ufffd"  # half of a surrogate pair, which UTF-8 cannot hold
     return unicodedata.normalize("NFKD", character)
 
 
 def _decompose(character: str) -> str:
-    """Returns the NFKD without combining marks.
+    """Returns the decomposition (NFKD) of a character without combining marks.
 
     Examples: "é" -> "e", "ﬁ" -> "fi", "각" -> three jamo.
     """
@@ -95,7 +103,7 @@ def _decompose(character: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
-# Characters that are words in WordPiece. As in BERT, kana are not such characters.
+# Each of these characters is a word in WordPiece. As in BERT, kana are not among them.
 _IDEOGRAPH = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df"
     "\U0002a700-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
@@ -103,7 +111,7 @@ _IDEOGRAPH = re.compile(
 
 
 def _isolate_ideographs(character: str) -> str:
-    """The first stage of cleaning for WordPiece.
+    """Computes the first stage of WordPiece's cleaning for a character.
 
     White space becomes " ", control characters are removed, and an ideograph gets
     spaces around it.
@@ -117,7 +125,7 @@ def _isolate_ideographs(character: str) -> str:
 
 
 def _isolate_punctuation(character: str) -> str:
-    """The last stage of cleaning for WordPiece: punctuation gets spaces around it."""
+    """Puts spaces around a punctuation mark: the last stage if accents stay."""
     # **As released:** every ASCII symbol is punctuation, such as "$" and "^".
     is_ascii_symbol = "!" <= character <= "~" and not character.isalnum()
     if is_ascii_symbol or unicodedata.category(character).startswith("P"):
@@ -126,14 +134,14 @@ def _isolate_punctuation(character: str) -> str:
 
 
 def _strip_accents_and_isolate_punctuation(character: str) -> str:
-    """The last stage of cleaning for WordPiece without accents."""
+    """Computes the last stage of WordPiece's cleaning if accents are removed."""
     decomposed = unicodedata.normalize("NFD", character)
     bare = (c for c in decomposed if unicodedata.category(c) != "Mn")
     return "".join(map(_isolate_punctuation, bare))
 
 
-# The key is `keep_accents`.
-DECOMPOSED = {
+# The tables of `clean_text`, by the value of `keep_accents`.
+DECOMPOSITIONS = {
     False: CharacterMap(_decompose),
     True: CharacterMap(_decompose_and_keep_marks),
 }
@@ -151,11 +159,12 @@ def clean_text(
     are lower-cased with `do_lower_case`.
 
     **As released:** combining marks are removed: "й" becomes "и", and Hindi loses
-    virama and nukta. With `keep_accents` the marks stay, in canonical order. The
-    model's own rules (by default NFKC) then compose letters and marks again. So the
-    pieces depend neither on the composition of the text nor on the version of Unicode.
+    virama and nukta. With `keep_accents` the marks stay, in Unicode's canonical order.
+    SentencePiece then composes letters and marks again, by the normalisation rules in
+    the model's file (by default NFKC). So a letter with a mark gives the same pieces
+    whether the text has it as one character or as two, in all versions of Unicode.
     """
-    text = " ".join(text.split()).translate(DECOMPOSED[keep_accents])
+    text = " ".join(text.split()).translate(DECOMPOSITIONS[keep_accents])
     if keep_accents:
         # Each character is already decomposed; NFD only sorts the marks.
         text = unicodedata.normalize("NFD", text)
@@ -169,7 +178,8 @@ class Tokenizer(abc.ABC):
         path: the vocabulary file.
         contents: the bytes of a `.model` or `vocab.txt` with this vocabulary.
         pieces: the vocabulary in the order of ids.
-        file_name: the name of a copy of the vocabulary file.
+        file_name: the name of the vocabulary file in folders of models: the file's own
+            name, or "spiece.model" or "vocab.txt" if it is a `tokenizer.json`.
         do_lower_case: whether text is lower-cased.
         keep_accents: whether combining marks stay, see `clean_text`.
         fingerprint: hexadecimal SHA-256 of the vocabulary file, the casing and
@@ -213,12 +223,12 @@ class Tokenizer(abc.ABC):
         """
 
     def encode_batch_as_released(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns the ids to which `word_starts("released")` applies.
-
-        They are the ids of `encode_batch`, except some of the unknown pieces.
+        """Returns ids from which `word_starts("released")` finds the starts of words.
 
         **As released:** the text of an unknown piece decides whether the piece begins a
-        word. If not, the piece gets the id of [MASK], which never begins a word.
+        word. But all unknown pieces have the same id, and `word_starts` sees only ids.
+        Therefore an unknown piece that begins no word gets the id of [MASK], which
+        never begins a word. All other ids are the ids of `encode_batch`.
         """
         return self.encode_batch(texts)
 
@@ -231,12 +241,12 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _piece_text(self, id: int) -> str:
+    def _find_text(self, id: int) -> str:
         """Returns a piece without word mark and "##"; "" for a piece without text."""
 
     @abc.abstractmethod
     def _begins_word(self, id: int, rule: WordRule) -> bool:
-        """Whether a piece always begins a word, after any other piece."""
+        """Whether a piece begins a word after any other piece."""
 
     @property
     def vocab_size(self) -> int:
@@ -279,70 +289,77 @@ class Tokenizer(abc.ABC):
             yield ids, list(zip(*(each.tolist() for each in spans), strict=True))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
-        """Returns the function that marks the first pieces of words.
+        """Returns a function that marks the pieces that begin a word.
 
-        With the rule "word_mark", these pieces begin a word in any language:
+        With the rule "word_mark", which fits any language, a piece begins a word in
+        each of these cases:
 
-        - SentencePiece: pieces with the word mark. WordPiece: pieces without "##".
-        - Pieces that begin with a letter of a script written without spaces (Chinese,
-          Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...): otherwise a sentence would
-          be one word. But a piece that begins with a combining sign or a prolongation
-          mark continues the word before it.
-        - Pieces of only punctuation or symbols, but not an apostrophe, which can be
-          inside a word ("don't").
-        - Any other piece directly after punctuation or such a letter: the "word" of
-          "(word)", the "python" of "用python". Apostrophes and pieces that begin with a
-          sign are excepted.
+        - SentencePiece: it begins with the word mark. WordPiece: it does not begin with
+          "##". The other cases are about the rest of the piece, its text.
+        - Its first character is a letter of a script written without spaces (Chinese,
+          Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...). Otherwise a sentence would
+          be one word. Combining signs and prolongation marks are no letters here: they
+          continue the word before them.
+        - All its characters are punctuation or symbols, as in "(". A single apostrophe
+          is an exception, because it can be inside a word ("don't").
+        - The piece before it ends with punctuation, a symbol, or a letter or sign of
+          such a script: "word" in "(word)", "python" in "用python". The exceptions are
+          a single apostrophe, and pieces that begin with a combining sign or a
+          prolongation mark.
 
         Special pieces, `<unk>` and byte pieces belong to the word before them. But
         WordPiece's [UNK] begins a word, because it is a complete word.
 
-        **As released:** with the rule "released", every SentencePiece piece begins a
-        word, except pieces without the word mark that contain only English letters and
-        some punctuation. So a piece with any other letter begins a word.
+        **As released:** with the rule "released", a SentencePiece piece begins a word
+        if it begins with the word mark or "<", if it is a single punctuation mark, or
+        if it contains a character other than English letters and some punctuation. A
+        WordPiece piece begins a word unless it begins with "##".
         """
         ids = range(self.vocab_size)
         begins_word = np.array([self._begins_word(id, rule) for id in ids])
         after_end, ends_word = np.zeros((2, self.vocab_size), bool)
         if rule == "word_mark":
             for id in ids:
-                if text := self._piece_text(id):
+                if text := self._find_text(id):
                     after_end[id] = text not in APOSTROPHES and not _is_sign(text[0])
-                    ends_word[id] = _is_spaceless(text[-1]) or _is_isolated(text[-1])
+                    ends_word[id] = _is_spaceless(text[-1]) or _is_punctuation(text[-1])
         return WordStarts(begins_word, after_end, ends_word)
 
     @property
     def pad_id(self) -> int:
         """Id of the padding piece."""
-        return self._special_id(self._pad_piece)
+        return self._find_special_id(self._pad_piece)
 
     @property
     def unk_id(self) -> int:
         """Id of the unknown piece."""
-        return self._special_id(self._unk_piece)
+        return self._find_special_id(self._unk_piece)
 
     @property
     def cls_id(self) -> int:
         """Id of [CLS], the first piece of every input."""
-        return self._special_id("[CLS]")
+        return self._find_special_id("[CLS]")
 
     @property
     def sep_id(self) -> int:
         """Id of [SEP], the last piece of every segment."""
-        return self._special_id("[SEP]")
+        return self._find_special_id("[SEP]")
 
     @property
     def mask_id(self) -> int:
         """Id of [MASK]."""
-        return self._special_id("[MASK]")
+        return self._find_special_id("[MASK]")
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of the special pieces of the vocabulary, at most five."""
+        """Ids of the padding piece, the unknown piece, [CLS], [SEP] and [MASK].
+
+        Ids of pieces that the vocabulary lacks are left out.
+        """
         names = (self._pad_piece, self._unk_piece, "[CLS]", "[SEP]", "[MASK]")
         return frozenset(self._ids[name] for name in names if name in self._ids)
 
-    def _special_id(self, piece: str) -> int:
+    def _find_special_id(self, piece: str) -> int:
         """Returns the id of a special piece, or raises InputError."""
         if piece not in self._ids:
             raise InputError(f"{self.path}: the vocabulary has no piece {piece!r}")
@@ -352,18 +369,19 @@ class Tokenizer(abc.ABC):
 class SentencePieceTokenizer(Tokenizer):
     """SentencePiece with the released cleaning and digit-comma rule.
 
-    A piece that ends in a digit and a comma is split: its text before the comma is
-    encoded separately, and the comma becomes a piece ("▁1997," -> "▁1997", ",").
+    The digit-comma rule splits each piece that ends in a digit and a comma. The text
+    before the comma is encoded separately, and the comma becomes a piece: "▁1997,"
+    becomes "▁1997" and ",".
 
-    **As released:** the text before the comma is encoded as a new word, so a piece from
-    the middle of a word gets a word mark ("a5," -> "▁a", "▁5", ","). The
-    released code also splits runs of unknown characters. Here only pieces of the
-    vocabulary are split; the ids differ only for a vocabulary without a comma.
+    **As released:** the text before the comma is encoded as the beginning of a word,
+    even if the piece is from the middle of a word. So the pieces "▁a", "5," of the text
+    "a5," become "▁a", "▁5", ",". If the vocabulary lacks the comma, the released code
+    also splits an unknown piece that ends in a digit and a comma. This class does not.
 
     Attributes:
-        comma_pieces: the parts of each piece that the digit-comma rule splits.
-        comma_ids: the ids of the parts, for each id of a split piece.
-        byte_values: the byte of each id that is a byte of UTF-8.
+        comma_pieces: maps each piece that the digit-comma rule splits to its parts.
+        comma_ids: maps the id of each split piece to the ids of its parts.
+        byte_values: maps the id of each byte piece, such as "<0xE2>", to its byte.
     """
 
     _file_name = "spiece.model"
@@ -379,11 +397,12 @@ class SentencePieceTokenizer(Tokenizer):
         Args:
             spm_model_file: a `.model` file of SentencePiece, of any model type, or a
                 `tokenizer.json` of transformers with a unigram model.
-            do_lower_case: whether to lower-case the text first. None for the setting of
-                transformers' files in the folder of the model, or else of the model
-                (see `add_cleaning`), or else true.
-            keep_accents: whether to keep combining marks. None for the stored setting
-                as for `do_lower_case`, or else false.
+            do_lower_case: whether to lower-case the text first. None for the first of
+                these settings that exists: of transformers' files in the folder of the
+                model; of the model itself, see `add_cleaning`; true.
+            keep_accents: whether to keep combining marks. None for the first of these
+                settings that exists: of transformers' files in the folder of the model;
+                of the model itself; false.
 
         Raises:
             InputError: the file cannot be read, or is not a SentencePiece model.
@@ -395,8 +414,8 @@ class SentencePieceTokenizer(Tokenizer):
         with errors.wrap_read(spm_model_file, "a SentencePiece model (a .model file)"):
             processor.load_from_serialized_proto(contents)
             pieces = [processor.id_to_piece(i) for i in range(len(processor))]
-            cleaning = read_cleaning(contents)
-        # SentencePiece accepts a control piece and an ordinary one of the same name.
+            cleaning = read_stored_cleaning(contents)
+        # SentencePiece accepts a control piece and an ordinary piece of the same name.
         if len({*pieces}) < len(pieces) or processor.unk_id() < 0:
             raise InputError(
                 f"{spm_model_file}: has a piece twice, or no unknown piece; expected a "
@@ -418,8 +437,9 @@ class SentencePieceTokenizer(Tokenizer):
             for id, piece in enumerate(pieces)
             if processor.is_byte(id)
         }
-        # Number of characters of each piece. Of the bytes of a character, the first
-        # counts as one character; the other bytes count 0, and get the same span.
+        # Number of characters of each piece without its word mark. If the pieces are
+        # the bytes of a character, the first byte counts as one character, and the
+        # other (inner) bytes as none. `_align` gives all of them the same span.
         self._is_inner_byte = np.zeros(len(pieces), bool)
         self._lengths = np.array([len(p.replace(WORD_MARK, "")) for p in pieces])
         for id, byte in self.byte_values.items():
@@ -435,7 +455,7 @@ class SentencePieceTokenizer(Tokenizer):
         return clean_text(text, self.do_lower_case, self.keep_accents)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of a text; an unknown piece is given as its text."""
+        """Returns the pieces of a text; an unknown piece has its text, not `<unk>`."""
         pieces = self._processor.encode_as_pieces(self.clean(text))
         return [part for p in pieces for part in self.comma_pieces.get(p, [p])]
 
@@ -446,7 +466,7 @@ class SentencePieceTokenizer(Tokenizer):
         cleaned = [self.clean(text) for text in texts]
         parts = self.comma_ids
         return [
-            # Few texts contain a piece to split, and the test is faster than a copy.
+            # `isdisjoint` is faster than a copy, and few texts have a piece to split.
             ids
             if parts.keys().isdisjoint(ids)
             else [part for id in ids for part in parts.get(id, [id])]
@@ -465,41 +485,44 @@ class SentencePieceTokenizer(Tokenizer):
         return encoded
 
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
-        # The text after cleaning and the model's own rules, and for each character the
-        # index of its source in the cleaned text.
+        # `normal` is the cleaned text after the normalisation rules of the model.
+        # `sources` has the index in the cleaned text of each character of `normal`, and
+        # one item more for the end.
         normal, sources = self._processor.normalize(self.clean(text), with_offsets=True)
-        # Word marks are not counted, because the digit-comma rule adds marks that
-        # `normal` lacks.
+        # Only characters other than word marks are counted, because the digit-comma
+        # rule adds word marks to pieces that `normal` lacks.
         is_text = np.array([character != WORD_MARK for character in normal], bool)
-        origins = self._clean_origins(text)[np.array(sources[:-1], int)[is_text]]
-        row = np.array(ids, int)
-        lengths = self._lengths[row]
-        if self.unk_id in ids:
+        origins = self._find_origins(text)[np.array(sources[:-1], int)[is_text]]
+        id_array = np.array(ids, int)
+        lengths = self._lengths[id_array]
+        if self.unk_id in ids:  # an unknown piece is as long as its text
             pieces = self.tokenize(text)
-            for i in np.flatnonzero(row == self.unk_id):
+            for i in np.flatnonzero(id_array == self.unk_id):
                 lengths[i] = len(pieces[i].replace(WORD_MARK, ""))
         ends = lengths.cumsum()
         spans = np.full((len(ids), 2), -1)
         has_text = lengths > 0
         spans[has_text, 0] = origins[(ends - lengths)[has_text]]
         spans[has_text, 1] = origins[ends[has_text] - 1] + 1
-        # An inner byte has the span of the last piece before it that is no inner byte.
-        first_byte = np.where(self._is_inner_byte[row], 0, np.arange(len(ids)))
+        # An inner byte gets the span of the first byte of its character, which is the
+        # last piece before it that is no inner byte.
+        first_byte = np.where(self._is_inner_byte[id_array], 0, np.arange(len(ids)))
         return spans[np.maximum.accumulate(first_byte)]
 
-    def _clean_origins(self, text: str) -> np.ndarray:
-        """Returns the index in the text of each character of the cleaned text."""
+    def _find_origins(self, text: str) -> np.ndarray:
+        """Returns the index in `text` of the origin of each cleaned character."""
         is_text = ~_is_space(text)
         # The last space of a run is kept, except the spaces before the first word.
         is_kept = is_text.copy()
         is_kept[:-1] |= is_text[1:]
         is_kept[: is_text.argmax() if len(text) else 0] = False
-        # Canonical order moves some marks; their origins are not moved.
+        # With `keep_accents`, `clean_text` also sorts the marks of a letter. Origins
+        # are not sorted: they stay in the order of the text.
         single_spaced = " ".join(text.split())
-        characters = DECOMPOSED[self.keep_accents]
+        characters = DECOMPOSITIONS[self.keep_accents]
         return _translate(single_spaced, np.flatnonzero(is_kept), characters)[1]
 
-    def _piece_text(self, id: int) -> str:
+    def _find_text(self, id: int) -> str:
         is_special = self._processor.is_control(id) or self._processor.is_unknown(id)
         if is_special or id in self.byte_values:
             return ""
@@ -509,20 +532,22 @@ class SentencePieceTokenizer(Tokenizer):
         piece = self.pieces[id]
         if rule == "released":
             return _begins_word_as_released(piece)
-        return piece.startswith(WORD_MARK) or _is_isolated(piece)
+        return piece.startswith(WORD_MARK) or _begins_word_without_mark(piece)
 
 
 class WordPieceTokenizer(Tokenizer):
     """WordPiece as in BERT, which the released Chinese models use.
 
-    Ideographs and punctuation marks are words. Every other word is cut into the longest
-    pieces of the vocabulary from its beginning on. A word is unknown if no piece fits,
-    or if the word has more than 200 characters.
+    Each ideograph and each punctuation mark is a word. Every other word is cut into
+    pieces from its beginning on, always the longest piece of the vocabulary that fits.
+    A word is unknown if at some point no piece fits, or if it has more than 200
+    characters.
 
-    **As released:** text is lower-cased first, and then decomposed (NFD). With
-    `do_lower_case=False` or `keep_accents`, accents stay and the text is not decomposed
-    or composed, as in BERT. The released code puts two different spacing marks with a
-    combining class in canonical order; here they stay in the order of the text.
+    **As released:** text is lower-cased first, and then decomposed (NFD) and stripped
+    of accents. With `do_lower_case=False` or `keep_accents`, accents stay, and the text
+    is neither decomposed nor composed, as in BERT. Spacing marks (category Mc) always
+    stay. The released NFD sorts neighbouring spacing marks in canonical order. Here
+    they stay in the order of the text, because each character is cleaned separately.
     """
 
     _file_name = "vocab.txt"
@@ -542,9 +567,9 @@ class WordPieceTokenizer(Tokenizer):
                 piece ends at the first space of the line; empty lines at the end are
                 ignored. Or a `tokenizer.json` of transformers with a WordPiece model.
             do_lower_case: whether to lower-case the text and to strip accents. None for
-                the setting of transformers' files in the same folder, or else true.
+                the setting of transformers' files in the same folder; true without one.
             keep_accents: whether to keep accents in lower-cased text. None for the
-                setting of transformers' files, or else false.
+                setting of transformers' files in the same folder; false without one.
 
         Raises:
             InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
@@ -555,19 +580,19 @@ class WordPieceTokenizer(Tokenizer):
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
         cleaning = hf_files.read_cleaning(vocab_file, flags, is_wordpiece=True)
         super().__init__(vocab_file, contents, pieces, cleaning)
-        self._special_id(self._unk_piece)  # raises InputError if it is missing
+        self._find_special_id(self._unk_piece)  # raises InputError if it is missing
         self._longest = max(map(len, pieces))
         self._word_ids: dict[str, list[int]] = {}
 
     def clean(self, text: str) -> str:
-        """Returns the words, joined by spaces."""
+        """Returns the cleaned words of a text, joined by spaces."""
         text = text.translate(ISOLATED_IDEOGRAPHS)
         text = text.lower() if self.do_lower_case else text
         return " ".join(text.translate(self.last_stage).split())
 
     @property
     def last_stage(self) -> CharacterMap:
-        """The last stage of cleaning, after lower-casing."""
+        """The table of the last stage of cleaning, after lower-casing."""
         if self.do_lower_case and not self.keep_accents:
             return UNACCENTED_ISOLATED_PUNCTUATION
         return ISOLATED_PUNCTUATION
@@ -575,7 +600,7 @@ class WordPieceTokenizer(Tokenizer):
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
-        """Returns the piece ids of each text; Python code, so on one thread."""
+        """Returns the piece ids of each text; one thread, because it is Python code."""
         return [
             [id for word in self.clean(text).split() for id in self._encode_word(word)]
             for text in texts
@@ -591,11 +616,11 @@ class WordPieceTokenizer(Tokenizer):
         return ids
 
     def _match(self, word: str) -> list[int]:
-        """Returns the ids of the longest pieces of a word, or the unknown id."""
+        """Returns the ids of a word's pieces, or only the unknown id; no cache."""
         if len(word) > MAX_WORD_CHARS:
             return [self.unk_id]
         ids = []
-        begin, mark = 0, ""
+        begin, mark = 0, ""  # `mark` is "##" for all pieces but the first
         while begin < len(word):
             for end in range(min(len(word), begin + self._longest), begin, -1):
                 id = self._ids.get(mark + word[begin:end])
@@ -610,7 +635,7 @@ class WordPieceTokenizer(Tokenizer):
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
         words, origins = _translate(text, np.arange(len(text)), ISOLATED_IDEOGRAPHS)
         if self.do_lower_case:
-            # The lower-case form of "İ" has two characters.
+            # "İ" is the only character that becomes two; both have its origin.
             origins = np.repeat(origins, [len(c.lower()) for c in words])
             words = words.lower()
         words, origins = _translate(words, origins, self.last_stage)
@@ -624,7 +649,7 @@ class WordPieceTokenizer(Tokenizer):
                 begin = end
         return np.array(spans, int).reshape(-1, 2)
 
-    def _piece_text(self, id: int) -> str:
+    def _find_text(self, id: int) -> str:
         if id in self.special_ids:
             return ""
         return self.pieces[id].removeprefix(CONTINUATION)
@@ -633,8 +658,9 @@ class WordPieceTokenizer(Tokenizer):
         if rule == "word_mark" and id in self.special_ids:
             return id == self.unk_id
         bare = self.pieces[id].removeprefix(CONTINUATION)
-        is_bare = bare == self.pieces[id]
-        return is_bare or (rule == "word_mark" and bare != "" and _is_isolated(bare))
+        if bare == self.pieces[id] or rule == "released":
+            return bare == self.pieces[id]
+        return bare != "" and _begins_word_without_mark(bare)
 
 
 def digest(contents: bytes, do_lower_case: bool, keep_accents: bool) -> str:
@@ -651,14 +677,17 @@ def load(
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
 ) -> Tokenizer:
-    """Returns the tokenizer of a vocabulary; of two files, `spm_model_file` is used.
+    """Opens a vocabulary file with the class of tokenizer that it needs.
 
     Args:
-        spm_model_file: see `SentencePieceTokenizer`.
-        vocab_file: see `WordPieceTokenizer`. Either file may be a `tokenizer.json`; the
-            model in it decides the class of the tokenizer.
-        do_lower_case: see the classes; None for the stored setting, or else true.
-        keep_accents: see the classes; None for the stored setting, or else false.
+        spm_model_file: a SentencePiece model, see `SentencePieceTokenizer`.
+        vocab_file: a `vocab.txt`, see `WordPieceTokenizer`; ignored if there is a
+            `spm_model_file`. Either file may be a `tokenizer.json`, whose contents
+            decide the class of the tokenizer.
+        do_lower_case: whether to lower-case text. None for the setting that is stored
+            with the vocabulary; true without one.
+        keep_accents: whether to keep accents. None for the setting that is stored with
+            the vocabulary; false without one.
 
     Raises:
         InputError: there is no file, or the file that is used is bad.
@@ -673,18 +702,20 @@ def load(
     return tokenizer_class(path, do_lower_case, keep_accents)
 
 
-# The tag of a field at the end of the model, which SentencePiece and tensorflow_text
-# ignore. The field's number is the paper's arXiv number, in the range for extensions.
-_CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"  # 190911942 << 3 | 2, in 7 bits per byte
-# The whole field: the tag, one byte with the length, and a JSON object.
+# A model is a protocol buffer. `add_cleaning` appends a field, which SentencePiece and
+# tensorflow_text ignore. The number of the field is 190911942, from the arXiv number of
+# ALBERT (1909.11942); SentencePiece reserves numbers from 200 on for extensions.
+# The tag, which begins the field, is 190911942 << 3 | 2, in 7 bits per byte.
+_CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"
+# The whole field: the tag, one byte with the length of the rest, and a JSON object.
 _CLEANING_FIELD = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\})")
 
 
 def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
-    """Stores the settings of cleaning in a SentencePiece model, and returns the model.
+    """Returns a SentencePiece model in which the settings of cleaning are stored.
 
-    A tokenizer with this model uses these settings by default. The model stays
-    unchanged if the settings are the released ones.
+    A tokenizer with this model uses these settings by default. The released settings
+    (lower case, no accents) are the default without this, so they are not stored.
     """
     if do_lower_case and not keep_accents:
         return model
@@ -693,19 +724,18 @@ def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes
     return model + _CLEANING_TAG + bytes([len(payload)]) + payload
 
 
-def read_cleaning(model: bytes) -> dict[str, bool]:
+def read_stored_cleaning(model: bytes) -> dict[str, bool]:
     """Returns the settings that `add_cleaning` stored, or an empty dict."""
     payloads = _CLEANING_FIELD.findall(model)
     stored = json.loads(payloads[-1]) if payloads else {}
     return {key: bool(value) for key, value in stored.items()}
 
 
-# **As released:** the list lacks the apostrophe and "<=>". Any piece that begins with
-# "<" begins a word.
+# **As released:** the list lacks the apostrophe and the signs "<", "=" and ">".
 _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
 _MAX_CACHED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
-# First words of the Unicode names of letters in scripts written without spaces. "NEW"
-# is the first word of "NEW TAI LUE".
+# The Unicode name of a letter begins with its script. These are the first words of the
+# names in scripts written without spaces; "NEW" is from "NEW TAI LUE".
 _SPACELESS_SCRIPTS = (
     *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
     *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
@@ -720,16 +750,19 @@ def _begins_word_as_released(piece: str) -> bool:
     return not all(character.lower() in english_characters for character in piece)
 
 
-def _is_isolated(piece: str) -> bool:
-    """Whether a piece begins a word even without a word mark.
+def _begins_word_without_mark(text: str) -> bool:
+    """Whether the text of a piece begins a word even without a word mark.
 
-    It begins with a letter of a script without spaces, or has only punctuation.
+    These texts begin with a letter of a script without spaces, or have only punctuation
+    and symbols.
     """
-    if _is_spaceless(piece[0]) and not _is_sign(piece[0]):
-        return True
-    return piece not in APOSTROPHES and all(
-        unicodedata.category(c)[0] in "PS" for c in piece
-    )
+    return (_is_spaceless(text[0]) and not _is_sign(text[0])) or _is_punctuation(text)
+
+
+def _is_punctuation(text: str) -> bool:
+    """Whether a text has only punctuation and symbols, and is not an apostrophe."""
+    kinds = {unicodedata.category(character)[0] for character in text}
+    return kinds <= {"P", "S"} and text not in APOSTROPHES
 
 
 def _is_spaceless(character: str) -> bool:
@@ -748,10 +781,12 @@ def _translate(
 ) -> tuple[str, np.ndarray]:
     """Returns `text.translate(characters)`, and the origin of each new character.
 
+    An origin is the index of a character in the text before cleaning.
+
     Args:
         text: any text of N characters.
-        origins: int [N], the origin of each character of the text.
-        characters: the table.
+        origins: int [N], the origin of each character of `text`.
+        characters: the table of new texts for characters.
     """
     translated = text.translate(characters)
     if translated == text:
@@ -760,42 +795,49 @@ def _translate(
 
 
 def _is_space(text: str) -> np.ndarray:
-    """Returns `str.isspace` of each character, bool [characters]."""
+    """Returns for each character whether it is white space, bool [C]."""
     return np.array([character.isspace() for character in text], bool)
 
 
 def attach_deleted(
     is_space: Any, begins: Any, ends: Any, xp: Any = np
 ) -> tuple[Any, Any]:
-    """Extends spans over deleted characters, and gives a span to pieces without text.
+    """Extends the spans of pieces over the characters that cleaning deleted.
+
+    A piece without text, such as a lone word mark, also gets a span.
 
     Args:
         is_space: bool [C], whether each character of the original text is white space.
-        begins: int [N], the first character of each piece; -1 for a piece without text.
-        ends: int [N], the character after each piece; -1 for a piece without text.
+        begins: int [N], the index of the first character of each piece; -1 for a piece
+            without text.
+        ends: int [N], the index after the last character; -1 for a piece without text.
         xp: `numpy`, or `tensorflow.experimental.numpy` if the arguments are tensors.
 
     Returns:
         The new begins and ends, int [N] each, see `Tokenizer.encode_with_offsets`.
     """
     size = xp.size(is_space)
-    # The end of the text counts as a space, and as a piece.
+    # The indices of all spaces. The end of the text counts as a space, and as a piece.
     spaces = xp.append(xp.nonzero(is_space)[0], size)
-    # The number of spaces before each character is the index of the next space.
-    next_space = xp.append(0, xp.cumsum(xp.where(is_space, 1, 0)))
+    # The number of spaces before each character. So the first space at or after
+    # character i is spaces[spaces_before[i]].
+    spaces_before = xp.append(0, xp.cumsum(xp.where(is_space, 1, 0)))
     has_text = begins >= 0
+    # The spans of the pieces with text.
     begin, end = begins[has_text], ends[has_text]
-    # A piece extends to the end of its word, or to the next piece in it.
-    word_end = xp.take(spaces, xp.take(next_space, end))
+    # A piece extends to the next piece in its word, or else to the end of the word.
+    word_end = xp.take(spaces, xp.take(spaces_before, end))
     end = xp.maximum(end, xp.minimum(word_end, xp.append(begin[1:], size)))
     # Item i is the end of the piece before piece i.
     ends_before = xp.append(xp.append(0, end), size)
-    # A piece extends to the first character of its word, or to the piece before it.
+    # The first piece of a word extends back to the first character of the word. Other
+    # pieces already begin where the piece before them ends.
     word_begins = xp.append(0, spaces + 1)
-    word_begin = xp.take(word_begins, xp.take(next_space, begin))
+    word_begin = xp.take(word_begins, xp.take(spaces_before, begin))
     begin = xp.minimum(begin, xp.maximum(word_begin, ends_before[:-2]))
-    # A piece without text is at the beginning of the next piece with text. A word mark
-    # between two pieces of one character ("ﷺ") spans the character.
+    # A piece without text gets an empty span at the beginning of the next piece with
+    # text. But one character can give several words, such as "ﷺ". A word mark between
+    # them has the span of the character, as the pieces before and after it.
     # `rank` is the number of pieces with text before each piece.
     count = xp.where(has_text, 1, 0)
     rank = xp.cumsum(count) - count
@@ -805,7 +847,7 @@ def attach_deleted(
 
 
 def _read(path: str, model_type: hf_files.ModelType) -> bytes:
-    """Returns the contents of a vocabulary file; converts a `tokenizer.json`."""
+    """Reads a vocabulary file; turns a `tokenizer.json` into a model or `vocab.txt`."""
     if str(path).endswith(".json"):
         return hf_files.read_vocabulary(path, model_type)
     with errors.wrap_read(path, "a vocabulary"):
@@ -813,11 +855,11 @@ def _read(path: str, model_type: hf_files.ModelType) -> bytes:
 
 
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
-    """Returns the pieces of a WordPiece vocabulary in the order of lines."""
+    """Returns the pieces of a WordPiece vocabulary file, one for each line."""
     lines = files.to_utf8(contents, path).decode().rstrip("\r\n").split("\n")
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
-        # An empty line is the piece " ", which no word contains.
+        # An empty line gets the piece " ", which matches no word. So it keeps its id.
         piece = (line.split() or [" "])[0]
         if piece in numbers:
             raise InputError(

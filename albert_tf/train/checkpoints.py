@@ -65,7 +65,7 @@ class Checkpoints:
 
     def newest(self) -> Path | None:
         """Returns the prefix of the newest checkpoint, or None if there is none."""
-        steps = checkpoints.steps(self._folder)
+        steps = checkpoints.list_steps(self._folder)
         return self.prefix(steps[-1]) if steps else None
 
     def restore(self, prefix: Path, batch_size: int) -> int:
@@ -114,7 +114,7 @@ class Checkpoints:
         extra[_EXAMPLES] = np.asarray(examples_seen, np.int64)
         prefix, optimizer = self.prefix(step), self._optimizer
         weights.save(self._model, prefix, "tf1", optimizer=optimizer, extra=extra)
-        steps = checkpoints.steps(self._folder)
+        steps = checkpoints.list_steps(self._folder)
         for old_step in steps[: -self._keep] if self._keep else ():
             # The index is deleted first. If the process is killed before it deletes the
             # data, the checkpoint is ignored, because it has no index.

@@ -52,7 +52,7 @@ class RunFile:
         """Logs which flags of a resumed run changed, in one line."""
         # A run resumes if it has checkpoints; with --num_runs, they are in subfolders.
         folders = (self.folder, *self.folder.glob("run-*"))
-        if not any(map(checkpoints.steps, folders)):
+        if not any(map(checkpoints.list_steps, folders)):
             return
         saved, current = read_flags(self.folder), self.flag_values
         changed = [

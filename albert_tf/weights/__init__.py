@@ -7,12 +7,12 @@ In reading order:
                   the common interface of opened files and folders
     released      downloads weights of the release or of Hugging Face by name
     checkpoints   the best or the newest checkpoint of a folder
-    formats       one module for each format; `open_source` recognises a path's format
+    formats       one module for each format; `open_source` recognises the format
     loading       loads weights into a model (`load`, `model_for`)
-    writing       TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
-    huggingface   config.json and tokenizer.json for transformers
-    metadata      task.json and vocabulary.json, the metadata of weights
-    folder        finds checkpoint, configuration, vocabulary, casing and task
+    writing       writes TF1 checkpoints, Hugging Face's folders, .keras files (`save`)
+    huggingface   makes config.json and tokenizer.json for transformers
+    metadata      reads and writes task.json and vocabulary.json, metadata of weights
+    folder        finds the checkpoint, config, vocabulary and task in folders
 """
 
 import importlib
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from albert_tf.weights.names import Source
     from albert_tf.weights.writing import save
 
-# The modules of `__all__` are imported on first use, because an import of
-# `weights.settings` must not import TensorFlow.
+# The modules of the names in `__all__` are imported on first use, because an import of
+# `weights.settings` must not import TensorFlow. Other names are in `loading`.
 _MODULES = {"Source": "names", "open_source": "formats", "save": "writing"}
 
 __all__ = ["MisfitError", "Source", "load", "model_for", "open_source", "save"]

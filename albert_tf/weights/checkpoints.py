@@ -11,7 +11,7 @@ BEST = "model.ckpt-best"
 _log = logging.getLogger(__name__)
 
 
-def steps(folder: Path) -> list[int]:
+def list_steps(folder: Path) -> list[int]:
     """Lists the steps of a folder's checkpoints in ascending order."""
     names = (path.name for path in folder.glob("model.ckpt-*.index"))
     matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names)
@@ -23,12 +23,13 @@ def choose(folder: Path, checkpoint: str) -> Path:
 
     Args:
         folder: the folder of a run or of a released checkpoint.
-        checkpoint: "best": `model.ckpt-best`, or the newest if there is none;
-            "newest": the checkpoint that the file `checkpoint` names, or the only one.
+        checkpoint: "best" for `model.ckpt-best`, or for the newest checkpoint if there
+            is no best one. "newest" for the checkpoint that TensorFlow's file
+            `checkpoint` names, or for the only checkpoint if there is no such file.
 
     Raises:
-        InputError: there is no checkpoint, or there are several and the file
-            `checkpoint` names none of them.
+        InputError: there is no checkpoint; the file `checkpoint` names a missing one;
+            or there are several checkpoints, and no file says which is the newest.
     """
     names = sorted(path.stem for path in folder.glob("*.index"))
     newest = names[0] if len(names) == 1 else None
@@ -39,6 +40,8 @@ def choose(folder: Path, checkpoint: str) -> Path:
         newest = Path(match[1]).name if match else newest
     chosen = BEST if checkpoint == "best" and BEST in names else newest
     if chosen not in names:
+        # `open_source` calls this for folders in which it found no other format. So the
+        # message names all formats.
         expected = "one set of weights (TF checkpoint, SavedModel, .safetensors or "
         expected += "model.weights.h5; a pickle can run code and is not read)"
         if chosen is not None:

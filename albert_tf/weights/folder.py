@@ -1,4 +1,4 @@
-"""Finds the checkpoint, config, vocabulary and task of a path of weights."""
+"""Finds the checkpoint, config, vocabulary and task for a path of weights."""
 
 import contextlib
 import functools
@@ -22,12 +22,13 @@ class ModelFolder:
     """Weights and the files in their folder, each opened on first use.
 
     Args:
-        path: a file, folder, checkpoint prefix or name, see `weights.load`; None: a
-            new model, or the model in `output_dir`.
+        path: a file, folder, checkpoint prefix or name, see `weights.load`. None if a
+            run starts without weights, or continues the model in `output_dir`.
         output_dir: the folder of a run that starts from `path`. Its files take
             precedence over the files in the folder of the weights. If `output_dir` has
             a checkpoint, a `path` that is a name is not downloaded.
-        checkpoint: the checkpoint to load from a folder, see `checkpoints.choose`.
+        checkpoint: the checkpoint to load from a folder of TF1 checkpoints: "best" (or
+            the newest if there is none) or "newest".
         files: flags that name the configuration and the vocabulary, and decide how text
             is cleaned.
 
@@ -44,6 +45,7 @@ class ModelFolder:
         files: ModelFileSettings = ModelFileSettings(),
     ):
         self.folders = [] if output_dir is None else [Path(output_dir)]
+        # Whether `output_dir` has a checkpoint, from which the run continues.
         is_run = any(any(each.glob("model.ckpt-*.index")) for each in self.folders)
         self._checkpoint = checkpoint
         self._files = files
@@ -58,7 +60,7 @@ class ModelFolder:
         """The opened weights.
 
         Raises:
-            InputError: there is no path, or see `open_source`.
+            InputError: there is no path, or the weights cannot be opened.
         """
         from albert_tf.weights.formats import open_source  # imports Keras
 
@@ -70,24 +72,28 @@ class ModelFolder:
     def task(self) -> Mapping[str, Any]:
         """The task of the first folder that has one, in the keys of `task.json`.
 
-        A TF1 checkpoint with a head of SQuAD needs no `task.json`. Empty if there is no
-        task.
+        A TF1 checkpoint with a head of SQuAD needs no `task.json`: its task follows
+        from the names of its weights. Without a task there are no keys.
 
         Raises:
-            InputError: see `metadata.find_task`.
+            InputError: the metadata in a folder are damaged.
         """
         task = next(filter(None, map(metadata.find_task, self.folders)), {})
         if not task and any(self.folders[-1].glob("*.index")):
             from albert_tf.weights.loading import find_span_task
 
-            # Without a path there is no task, and loading raises other errors again.
+            # If there is no path, there is no task. If the weights are damaged, loading
+            # them raises the same error again.
             with contextlib.suppress(InputError):
                 return find_span_task(self.source)
         return task
 
     @functools.cached_property
     def config(self) -> AlbertConfig:
-        """The configuration of the flags, else of the folders, else of the weights.
+        """The configuration of the model.
+
+        It is the file that the flag names, or else the first file in the folders, or
+        else the configuration that the weights contain.
 
         Raises:
             InputError: there is no configuration, or it is damaged.
@@ -106,20 +112,20 @@ class ModelFolder:
                 f"--albert_config_file: required, as --output_dir={self.folders[0]} "
                 f"has no {metadata.CONFIG} and there is no --init_checkpoint"
             )
-        source = self.source
+        source = self.source  # errors of this line get no advice about the flag
         try:
             return source.config()
-        except InputError as mistake:
+        except InputError as error:
             raise InputError(
-                f"{mistake}; name the configuration with --albert_config_file"
+                f"{error}; name the configuration with --albert_config_file"
             ) from None
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, whose vocabulary fits `config`.
+        """The result of `find_tokenizer`, for callers that need a vocabulary.
 
         Raises:
-            InputError: there is no vocabulary, or see `find_tokenizer`.
+            InputError: there is no vocabulary, or it is not usable.
         """
         tokenizer = self.find_tokenizer()
         if tokenizer is None:
@@ -132,10 +138,10 @@ class ModelFolder:
     def find_tokenizer(self) -> Tokenizer | None:
         """Opens the vocabulary of the flags, or of the first folder that has one.
 
-        The flags decide how text is cleaned. If they are not set, the metadata of the
-        first folder that names a vocabulary decides. If no folder names one, the
-        vocabulary itself or the files of transformers in its folder decide. The last
-        default is the released cleaning.
+        How text is cleaned is decided by the first of these that says it: the flags;
+        the metadata of the first folder that names a vocabulary; the files of
+        transformers in the folder of the vocabulary; the vocabulary itself. If none
+        says it, text is cleaned as released.
 
         Returns:
             None if no flag names a vocabulary and no folder has one.
@@ -158,7 +164,8 @@ class ModelFolder:
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
         tokenizer = tokenization.load(spm, vocab, **cleaning)
-        # The stored fingerprint includes the cleaning in the metadata.
+        # The fingerprint in the metadata is of the vocabulary with the cleaning in the
+        # metadata. Flags may have changed the cleaning of `tokenizer`.
         saved_cleaning = [values.get(key, getattr(tokenizer, key)) for key in keys]
         fingerprint = tokenization.digest(tokenizer.contents, *saved_cleaning)
         if values.get("fingerprint", fingerprint) != fingerprint:
@@ -174,10 +181,11 @@ class ModelFolder:
 def _find_vocabulary(folder: Path) -> Path | None:
     """Returns the vocabulary that a folder names, or else its only vocabulary."""
     file, values = metadata.find_vocabulary(folder)
-    # If this file is missing, the user may have replaced it by a file of another name.
     vocabulary = file.parent / values.get("vocabulary", "")
-    if os.path.isfile(vocabulary):  # no error for an impossible name
+    # Unlike `Path.is_file`, this raises no error for a name that is too long.
+    if os.path.isfile(vocabulary):
         return vocabulary
+    # The user may have replaced the vocabulary by a file of another name.
     paths = [
         path
         for root in (folder, folder / "assets", folder / "assets/tokenizer")

@@ -1,9 +1,9 @@
 """Makes the configuration and the tokenizer files that transformers reads.
 
 The tokenizer is a `tokenizer.json`, which lists all steps from text to ids. The class
-`AlbertTokenizer` of transformers differs from the release: it rewrites quotation marks,
-does not split pieces that end in a digit and a comma, and treats user-defined symbols
-as ordinary pieces.
+`AlbertTokenizer` of transformers is not used, because it differs from the release: it
+rewrites quotation marks, does not split pieces that end in a digit and a comma, and
+treats user-defined symbols as ordinary pieces.
 """
 
 import base64
@@ -22,26 +22,31 @@ from albert_tf.weights.metadata import HF_PROBLEMS, HF_TASKS, to_json
 
 # The JSON object of one step in `tokenizer.json`.
 Step = dict[str, Any]
-# Marks text that does not begin a word. It is a noncharacter, which no text contains.
+# Inserted before text that does not begin a word, and removed before the text is cut
+# into pieces. It is a Unicode noncharacter, which no text contains.
 _NO_WORD_START = "\ufdd0"
 
 
 def make_files(
     model, config: AlbertConfig, task: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> dict[str, bytes]:
-    """Returns all files of a model except its weights, by name.
+    """Makes all files of a model's folder except its weights.
 
     Args:
-        model: a model of `albert_tf.model.models` that Hugging Face also has.
-        config: the model's configuration, with the number of groups in the weights
-            file; see `writing`.
-        task: describes the outputs, see `weights.save`; may be empty.
-        tokenizer: the model's tokenizer; None: there are no tokenizer files, and the
-            ids of special tokens are the released ones.
+        model: a model of `albert_tf.model.models` whose class transformers also has.
+        config: the model's configuration. Its `num_hidden_groups` is the number of
+            groups in the file of weights.
+        task: the keys "labels", "kind" and "max_seq_length" of `task.json`, each if
+            known; may be empty.
+        tokenizer: the model's tokenizer. None for no tokenizer files, and for the
+            released ids of special tokens in `config.json`.
+
+    Returns:
+        The contents of each file, by name.
 
     Raises:
-        InputError: the number of labels differs from the number of outputs, or see
-            `make_tokenizer_files`.
+        InputError: the number of labels differs from the number of outputs, or
+            `tokenizer` cannot be written for transformers.
     """
     if isinstance(model, models.AlbertEncoder):
         architecture = "AlbertModel"
@@ -53,7 +58,8 @@ def make_files(
     values.pop("down_scale_factor")
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _describe_labels(model.head.num_labels, task)
-    # Several names can mean the same activation; the first name is written.
+    # If several names in transformers mean the same activation, the first is written:
+    # in reversed order, the first name replaces the others.
     activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
     values |= {
         "architectures": [architecture],
@@ -74,6 +80,7 @@ def make_files(
 
 
 def _describe_labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keys of `config.json` for the labels of `count` outputs."""
     labels = task.get("labels") or [f"LABEL_{i}" for i in range(count)]
     if len(labels) != count:
         raise InputError(
@@ -90,16 +97,19 @@ def _describe_labels(count: int, task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
-    """Returns the files that `AutoTokenizer.from_pretrained` reads, by name.
+    """Makes the files that `AutoTokenizer.from_pretrained` reads.
 
     With these files, transformers gives the same ids as `tokenizer`, with two
-    exceptions. It finds special tokens such as "[SEP]" in texts. If two ways to cut a
-    word into pieces are equally likely, it may choose the one that `tokenizer` does
-    not choose.
+    exceptions. If a text contains "[SEP]" or another special token, transformers gives
+    the id of the token. If two ways to cut a word into pieces are equally likely,
+    transformers and `tokenizer` may choose different ones.
 
     Args:
         tokenizer: the tokenizer of the model.
         max_length: number of tokens to which transformers truncates on request.
+
+    Returns:
+        The contents of each file, by name.
 
     Raises:
         InputError: the vocabulary lacks a special token, or is a SentencePiece model of
@@ -116,7 +126,7 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
         vocabulary, steps = "spiece.model", _make_sentencepiece(tokenizer)
     tokenizer_json = {
         "version": "1.0",
-        "added_tokens": [_added_token(tokenizer, id) for id in sorted(ids.values())],
+        "added_tokens": [_describe_token(tokenizer, i) for i in sorted(ids.values())],
         "post_processor": {
             "type": "BertProcessing",
             "cls": ["[CLS]", tokenizer.cls_id],
@@ -141,30 +151,34 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
     }
 
 
-def _added_token(tokenizer: Tokenizer, id: int) -> Step:
-    """Describes a special token, which transformers finds in texts."""
+def _describe_token(tokenizer: Tokenizer, id: int) -> Step:
+    """Returns the JSON object of a special token, which transformers finds in texts."""
     off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": id, "content": tokenizer.id_to_piece(id), **off, "special": True}
 
 
-def _replace(pattern: str, content: str) -> Step:
+def _make_replace(pattern: str, content: str) -> Step:
+    """Makes the step that replaces each match of a regular expression by a text."""
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _characters(condition: Callable[[str], bool]) -> str:
-    """Returns the characters that meet a condition, for a regular expression."""
+def _list_characters(condition: Callable[[str], bool]) -> str:
+    """Lists the characters that meet a condition, for [...] of a regular expression."""
     characters = filter(condition, map(chr, range(sys.maxunicode + 1)))
     return "".join(f"\\x{{{ord(character):x}}}" for character in characters)
 
 
-def _lower_case() -> list[Step]:
-    # "Lowercase" does not use the form of a lower-case sigma at the end of a word.
+def _make_lower_case() -> list[Step]:
+    """Makes the steps that lower-case text as Python does."""
+    # "Lowercase" gives a capital sigma the same form everywhere. So a step before it
+    # replaces each sigma at the end of a word.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
-    sigma = _replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
+    sigma = _make_replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]
 
 
 def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
+    """Makes the parts of `tokenizer.json` for a SentencePiece model of type unigram."""
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.contents)
@@ -175,25 +189,25 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
             f"{tokenizer.path}: a SentencePiece model of type {kind}; expected "
             f"unigram, the only type that can be written for transformers"
         )
-    space = f"[{_characters(str.isspace)}]+"
-    steps = [_replace(space, " "), {"type": "NFKD"}]
+    space = f"[{_list_characters(str.isspace)}]+"
+    steps = [_make_replace(space, " "), {"type": "NFKD"}]
     if not tokenizer.keep_accents:
-        marks = _characters(lambda c: unicodedata.combining(c) > 0)
-        steps += [_replace(f"[{marks}]", "")]
+        marks = _list_characters(lambda c: unicodedata.combining(c) > 0)
+        steps += [_make_replace(f"[{marks}]", "")]
     if tokenizer.do_lower_case:
-        steps += _lower_case()
+        steps += _make_lower_case()
     if spec.precompiled_charsmap:
-        # "Precompiled" reads few characters at a time, and would not compose Hangul
-        # from its jamo. So "NFC" comes first.
+        # "Precompiled" applies the model's normalisation rules to few characters at a
+        # time, so it would not compose Hangul from its jamo. "NFC" composes it first.
         chars = base64.b64encode(spec.precompiled_charsmap).decode()
         steps += [{"type": "NFC"}]
         steps += [{"type": "Precompiled", "precompiled_charsmap": chars}]
     if spec.remove_extra_whitespaces:
-        steps += [_replace(" {2,}", " ")]
+        steps += [_make_replace(" {2,}", " ")]
         steps += [{"type": "Strip", "strip_left": False, "strip_right": True}]
     pieces = [piece.piece for piece in proto.pieces]
-    # If a piece contains the end of one word and the beginning of the next, text must
-    # not be cut into words before pieces are searched in it.
+    # Whether text can be cut into words before it is cut into pieces. It cannot if a
+    # piece contains the end of one word and the beginning of the next.
     can_split = not any(WORD_MARK in piece[1:] for piece in pieces)
     metaspace = {"type": "Metaspace", "replacement": WORD_MARK, "split": can_split}
     scheme = "first" if spec.add_dummy_prefix else "never"
@@ -215,23 +229,29 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
 
 
 def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
-    """Gives the text after a [MASK] the same ids as `inputs.encode_masked`.
+    """Makes steps that give text after a [MASK] the ids of `inputs.encode_masked`.
 
-    The text begins a new word if any piece begins with the word mark and the text's
-    first character. Otherwise the text gets the prefix `no_word_start`.
+    transformers cuts a text at each [MASK], and applies the steps to each part. A part
+    begins a new word if any piece consists of the word mark, the first character of the
+    part, and perhaps more. Otherwise the part gets the prefix `no_word_start`.
     """
     initials = {p[1] for p in pieces if len(p) > 1 and p[0] == WORD_MARK}
+    is_initial = initials.__contains__
     return [
         {"type": "Prepend", "prepend": " "},
-        _replace(f"^ (?=[^ {_characters(initials.__contains__)}])", no_word_start),
-        _replace("^ {2}", " "),  # the text already began with a space
+        _make_replace(f"^ (?=[^ {_list_characters(is_initial)}])", no_word_start),
+        _make_replace("^ {2}", " "),  # for a part that already began with a space
     ]
 
 
 def _cut_words(metaspace: Step) -> list[Step]:
-    """Cuts text at spaces, removes the spaces, and marks the beginning of each word.
+    """Makes steps that cut text into words at spaces, and put a mark before each word.
 
     Text after `_NO_WORD_START` gets no mark, unless it is the beginning of the input.
+
+    Args:
+        metaspace: the step that replaces spaces by word marks, without the key
+            "prepend_scheme", which says where it also inserts a word mark.
     """
     mark = {**metaspace, "split": False}
     split = {"type": "Split", "behavior": "Removed", "invert": False}
@@ -244,10 +264,10 @@ def _cut_words(metaspace: Step) -> list[Step]:
 
 
 def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, float]]:
-    """Returns the pieces with their log-probabilities.
+    """Returns the pieces of a model with their log-probabilities.
 
-    A piece that must not match any text gets a space at its end. The normalized text
-    has word marks instead of spaces.
+    A piece that must not match any text gets a space at its end. Then it never matches,
+    because the normalised text has word marks instead of spaces.
     """
     kinds = proto.SentencePiece
     special = tokenizer.special_ids
@@ -257,6 +277,8 @@ def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, f
         name, score = piece.piece, piece.score
         if piece.type == kinds.USER_DEFINED:
             score = len(name.encode()) * highest - 0.1  # as SentencePiece scores it
+        # These pieces never match: the pieces that the digit-comma rule splits, and
+        # control, unknown and unused pieces that are no special tokens.
         elif name in tokenizer.comma_pieces or (
             piece.type not in (kinds.NORMAL, kinds.BYTE) and id not in special
         ):
@@ -266,21 +288,22 @@ def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, f
 
 
 def _make_wordpiece(tokenizer: tokenization.WordPieceTokenizer) -> dict[str, Step]:
+    """Makes the parts of `tokenizer.json` for a WordPiece vocabulary."""
     prefix = tokenization.CONTINUATION
-    controls = _characters(
+    controls = _list_characters(
         lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
     )
     off = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
     steps = [
-        _replace(f"[\ufffd{controls}]", ""),
+        _make_replace(f"[\ufffd{controls}]", ""),
         {"type": "BertNormalizer", "handle_chinese_chars": True, **off},
     ]
     if tokenizer.do_lower_case:
-        steps += _lower_case()
+        steps += _make_lower_case()
         if not tokenizer.keep_accents:
-            # `strip_accents` would also remove spacing marks.
-            marks = _characters(lambda c: unicodedata.category(c) == "Mn")
-            steps += [{"type": "NFD"}, _replace(f"[{marks}]", "")]
+            # "StripAccents" would also remove spacing marks (Mc).
+            marks = _list_characters(lambda c: unicodedata.category(c) == "Mn")
+            steps += [{"type": "NFD"}, _make_replace(f"[{marks}]", "")]
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {"type": "BertPreTokenizer"},

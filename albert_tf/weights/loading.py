@@ -30,12 +30,14 @@ class MisfitError(InputError):
 class Report:
     """The result of `load`.
 
+    An attribute path is the way from a model to a weight: "encoder.pooler.kernel".
+
     Attributes:
-        format: the recognised format.
+        format: the format of the file, as in `Source`.
         loaded: attribute paths of the weights that were set.
         missing: attribute paths and shapes of the weights that were not set.
-        unused: names and shapes of the file's tensors that the model lacks.
-        ignored: names of the file's tensors that are not weights of a model.
+        unused: names and shapes of the file's weights that the model lacks.
+        ignored: names of the file's other tensors, such as slots of an optimizer.
     """
 
     format: str
@@ -67,21 +69,22 @@ def load(
             `.keras` file or SavedModel of this package; a name such as
             "albert_base_v2" or "hf://owner/name", see `released.resolve`; or a
             `Source`.
-        checkpoint: the checkpoint to load from a folder of TF1 checkpoints, see
-            `open_source`.
+        checkpoint: the checkpoint to load from a folder of TF1 checkpoints: "best" (or
+            the newest if there is none) or "newest".
         only: parts of the model to load, such as "encoder"; other parts of the model
             and of the file are ignored.
         allow_missing: beginnings of attribute paths that may be missing in the file,
             such as "encoder.pooler" for Hugging Face's question answering models.
-        init_from_group0: load group 0 for each group that the file lacks. So a model
-            without shared parameters starts from a model with shared ones, which is
-            the intention of the released flag of this name.
+        init_from_group0: set each group of layers that the file lacks to the file's
+            group 0. So a model whose layers do not share parameters can start from a
+            model with shared parameters, as intended by the released flag of this name.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             loaded from a TF1 checkpoint. `load` builds an optimizer that is not built.
             `only` and `allow_missing` also apply to slots, whose paths are the paths of
-            their weights with ".adam_m" and ".adam_v". None: slots are ignored.
-        head_order: for each output of a classifier, the number of the file's output
-            with the same label; None: the same order.
+            their weights with ".adam_m" and ".adam_v". Without an optimizer, slots in
+            the file are ignored.
+        head_order: for each output of the model's classifier, the number of the output
+            in the file that has the same label. None if the order is the same.
         warn: also log missing and unused weights.
 
     Returns:
@@ -102,6 +105,7 @@ def load(
     if optimizer is not None:
         _check_has_slots(source)
         targets += names.expand_optimizer(optimizer, model, targets)
+        # A source counts slots as ignored tensors, but now they are loaded.
         shapes = {**shapes, **source.ignored}
     loaded = [target for target in targets if target.name in shapes]
     used = {target.name for target in loaded}
@@ -112,11 +116,12 @@ def load(
         unused={
             name: shape
             for name, shape in source.shapes.items()
+            # No layer uses an empty group, so its tensors do not count as unused.
             if name not in used and not names.is_in_empty_group(name, model.config)
         },
         ignored=tuple(name for name in source.ignored if name not in used),
     )
-    _check_fit(model, source, loaded, report, only is None, _as_tuple(allow_missing))
+    _check_fit(model, source, loaded, report, only, _as_tuple(allow_missing))
     _assign(loaded, source, head_order)
     for state, tensors in (("not set", report.missing), ("not used", report.unused)):
         if warn and tensors:
@@ -125,34 +130,45 @@ def load(
 
 
 def model_for(source: Source, config: AlbertConfig) -> keras.Model:
-    """Builds the model whose head is in a file, without loading its weights.
+    """Builds a model of the class that fits a file, without loading its weights.
 
-    Only the formats of this package name the model. In other formats, a head with one
-    output counts as regression, although multiple choice looks the same.
+    Only the formats of this package name the class. In other formats, the head in the
+    file decides: a head with one output counts as regression, although multiple choice
+    has the same head.
     """
     if source.build_model is not None:
         return source.build_model()
     name = _find_head(source)
     if name == "AlbertPretrainer":
+        # The last row of the table is the output of the sentence head.
         has_sentence = _count_outputs(HEADS[name][-1], source) > 0
         return models.AlbertPretrainer(config, sentence_head=has_sentence)
     if name not in ("AlbertClassifier", "AlbertTokenClassifier"):
         return getattr(models, name)(config)
+    # These heads have one row in the table, their output layer.
     num_labels = _count_outputs(HEADS[name][0], source)
-    # In transformers, the heads of classifiers of texts and of tokens have one name.
+    # In transformers, the head for texts and the head for tokens have the same names of
+    # weights. The metadata distinguish them.
     if metadata.find_task(Path(source.path)).get("kind") == "token_classification":
         name = "AlbertTokenClassifier"
     return getattr(models, name)(config, num_labels)
 
 
 def _count_outputs(row: Row, source: Source) -> int:
-    """Returns the length of a layer's bias in a file; 0 if the file lacks the layer."""
-    name = names.tensor_name(row, source.format, "bias")
+    """Returns the number of a layer's outputs in a file; 0 if the file lacks the layer.
+
+    The layer has as many outputs as its bias has values.
+    """
+    name = names.name_tensor(row, source.format, "bias")
     return (source.shapes.get(str(name)) or (0,))[0]
 
 
 def _find_head(source: Source) -> str:
-    """Returns the class of the model whose head is in a file."""
+    """Returns the name of the class of model whose head is in a file.
+
+    The first row of each head in `HEADS` shows whether the file has the head. If the
+    file has no known head, the class is "AlbertEncoder".
+    """
     for name, rows in HEADS.items():
         if rows and _count_outputs(rows[0], source):
             return name
@@ -160,7 +176,10 @@ def _find_head(source: Source) -> str:
 
 
 def find_span_task(source: Source) -> Mapping[str, Any]:
-    """Returns the keys of `task.json` for a head of SQuAD; empty for other heads."""
+    """Returns the keys of `task.json` for a file with a head of SQuAD.
+
+    For a file without such a head there are no keys.
+    """
     head = _find_head(source)
     if head == "AlbertConditionalSpanLabeler":
         null_keys = {"version": "2.0", "null_score_diff_threshold": 0.0}
@@ -169,11 +188,18 @@ def find_span_task(source: Source) -> Mapping[str, Any]:
 
 
 def _as_tuple(paths: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the items of a sequence; a single text is one item."""
     return (paths,) if isinstance(paths, str) else tuple(paths)
 
 
 def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[Target]:
-    """Selects the targets of some parts of a model, which is named by its class."""
+    """Selects the targets of some parts of a model.
+
+    Args:
+        targets: all targets of the model.
+        only: names of parts, which are the first names in attribute paths.
+        model: the name of the model's class, for messages.
+    """
     parts = {target.path.split(".")[0] for target in targets}
     if unknown := sorted({*only} - parts):
         raise InputError(
@@ -186,7 +212,11 @@ def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[
 def _assign(
     targets: Sequence[Target], source: Source, head_order: Sequence[int] | None
 ) -> None:
-    """Reads and checks all tensors, then sets the variables."""
+    """Reads and checks all tensors, then sets the variables.
+
+    If layers share a variable, several tensors belong to it, which must be equal.
+    """
+    # The value for each variable, by the variable's `id`.
     values: dict[int, np.ndarray] = {}
     for target in targets:
         name, variable = str(target.name), target.variable
@@ -200,36 +230,37 @@ def _assign(
                 f"{source.path}: {name} holds NaN; expected numbers, such as weights "
                 f"from before the training diverged"
             )
+        required = values.setdefault(id(variable), value)
         expected = "the same values as in the layers it is shared with"
-        first_value = value  # of the first tensor for this variable
-        if isinstance(variable, np.ndarray):  # a constant, see `Target`
+        if isinstance(variable, np.ndarray):  # the model has only a constant instead
+            required = variable
             expected = "the identity, because embedding_size equals hidden_size"
-            first_value = variable
-        if not np.array_equal(values.setdefault(id(variable), first_value), value):
+        if not np.array_equal(required, value):
             raise InputError(f"{source.path}: {name}: expected {expected}")
     for target in targets:
         if not isinstance(target.variable, np.ndarray):
             target.variable.assign(values[id(target.variable)])
 
 
-def _check_fit(model, source: Source, loaded, report, is_complete, allowed) -> None:
-    """Checks that no weight is missing, unused or of another shape; see `load`.
+def _check_fit(model, source: Source, loaded, report, only, allowed) -> None:
+    """Raises MisfitError if a weight is missing, unused or of another shape.
 
     Args:
         model: the model.
         source: the file.
         loaded: the targets whose tensors the file has.
-        report: all other weights of the model and the file.
-        is_complete: whether all parts of the model are loaded. Otherwise the file may
-            have unused tensors, except in the encoder.
-        allowed: beginnings of attribute paths that may be missing.
+        report: names the missing and the unused weights.
+        only: the parts of the model that are loaded, None for all parts. If it is not
+            None, the file may have unused tensors, except those of a loaded encoder.
+        allowed: a tuple of beginnings of attribute paths that may be missing.
     """
     missing = {k: x for k, x in report.missing.items() if not k.startswith(allowed)}
-    encoder = {_root(t.name) for t in loaded if t.path.startswith("encoder.")}
+    # The first parts of the names of the encoder's tensors. Heads have other ones.
+    encoder = {_first_part(t.name) for t in loaded if t.path.startswith("encoder.")}
     unused = {
         name: shape
         for name, shape in report.unused.items()
-        if is_complete or _root(name) in encoder
+        if only is None or _first_part(name) in encoder
     }
     misfits = {"not in the file": missing, "not in the model": unused}
     lines = [f"  {k}: {names.format_shapes(x)}" for k, x in misfits.items() if x]
@@ -245,13 +276,13 @@ def _check_fit(model, source: Source, loaded, report, is_complete, allowed) -> N
         raise MisfitError("\n".join([f"{subject}:", *lines]))
 
 
-def _root(name: str) -> str:
-    """Returns the first part of a tensor's name. Encoder and heads share none."""
+def _first_part(name: str) -> str:
+    """Returns the first part of a tensor's name: "bert" of "bert/pooler/dense"."""
     return re.split("[./]", name)[0]
 
 
 def _check_has_slots(source: Source) -> None:
-    """Checks that a file has an optimizer's state."""
+    """Raises InputError if a file has no slots of an optimizer."""
     if not any(name.endswith("/adam_m") for name in source.ignored):
         raise InputError(
             f"{source.path} ({source.format}) holds no optimizer slots; expected a TF1 "

@@ -1,8 +1,9 @@
-"""`task.json` and `vocabulary.json`, the metadata in the weights' folder.
+"""Reads and writes `task.json` and `vocabulary.json`, the metadata of weights.
 
-`task.json` describes the inputs and outputs of a fine-tuned model, and names its
-vocabulary. In folders without a task (pretraining, exports), `vocabulary.json` names
-the vocabulary. In a folder of Hugging Face, `config.json` describes the outputs.
+The files are in the folder of the weights. `task.json` describes the inputs and outputs
+of a fine-tuned model, and names its vocabulary. In folders without a task (pretraining,
+exports), `vocabulary.json` names the vocabulary. In a folder of Hugging Face,
+`config.json` describes the outputs.
 """
 
 import glob
@@ -32,8 +33,8 @@ HF_PROBLEMS = {
 }
 # Contents of `task.json` for the head of SQuAD 1.1.
 SPAN_TASK = {"kind": "question_answering", "head": "linear"}
-# By class of a model: the name of the architecture in transformers, after "AlbertFor",
-# and the contents of `task.json`.
+# For each class of model: the end of its name in transformers (after "AlbertFor"), and
+# the contents of `task.json` for a model of this architecture.
 HF_TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "AlbertClassifier": ("SequenceClassification", {"kind": "classification"}),
     "AlbertTokenClassifier": ("TokenClassification", {"kind": "token_classification"}),
@@ -42,22 +43,20 @@ HF_TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "AlbertPretrainer": ("MaskedLM", {"kind": "fill_mask"}),
 }
 
-# Keys of `task.json` that all members of an ensemble share.
-_SHARED_KEYS = (
-    *("kind", "task", "labels", "label_separator", "texts", "choices"),
-    *("version", "head"),
-)
+# Keys of `task.json` whose values must be equal in all members of an ensemble.
+_SHARED_KEYS = ["kind", "task", "labels", "label_separator", "texts", "choices"]
+_SHARED_KEYS += ["version", "head"]
 
 
 def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) -> None:
     """Copies the vocabulary into a folder, and writes the file that names it.
 
     Args:
-        folder: created if it does not exist.
-        tokenizer: the tokenizer whose vocabulary is copied and named; None: only the
+        folder: the folder, which is created if it does not exist.
+        tokenizer: the tokenizer whose vocabulary is copied and named. If None, only the
             keys of `task` are written.
-        task: the other keys of the file, see `FineTuningTask.description`. Without the
-            key "kind" the file is `vocabulary.json` instead of `task.json`.
+        task: the other keys of the file, such as the kind of task and the labels. With
+            the key "kind" the file is `task.json`, without it `vocabulary.json`.
 
     Raises:
         InputError: the folder cannot be written, or has another vocabulary of the same
@@ -65,7 +64,7 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
     """
     name = TASK if "kind" in task else VOCABULARY
     if tokenizer:
-        task = {**task, **identity(tokenizer)}
+        task = {**task, **identify(tokenizer)}
         vocabulary = folder / tokenizer.file_name
         if not vocabulary.exists():
             files.write(vocabulary, tokenizer.contents)
@@ -77,7 +76,7 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
     files.write(folder / name, to_json(task))
 
 
-def identity(tokenizer: Tokenizer) -> dict[str, Any]:
+def identify(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns the metadata of a vocabulary: its file name, cleaning and fingerprint."""
     return {
         "vocabulary": tokenizer.file_name,
@@ -88,31 +87,31 @@ def identity(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def to_json(values: Mapping[str, Any]) -> bytes:
-    """Returns the contents of a file of metadata."""
+    """Returns metadata as the contents of a JSON file."""
     return json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def find_task(path: Path) -> Mapping[str, Any]:
     """Returns the task of a fine-tuned model, in the keys of `task.json`.
 
-    The keys come from `task.json`, else from Hugging Face's `config.json`. If the
-    folder has neither file, there are no keys.
+    The keys come from `task.json`, or if there is none, from Hugging Face's
+    `config.json`. If the folder has neither file, there are no keys.
 
     Args:
         path: the model's folder, a file in it, or the prefix of a checkpoint.
 
     Raises:
-        InputError: see `read_task`, or a bad `id2label`.
+        InputError: the file is not a JSON object, or has a value of a wrong type.
     """
     folder = path if path.is_dir() else path.parent
-    return read_task(folder) or _hf_task(folder / HF_CONFIG)
+    return read_task(folder) or _read_hf_task(folder / HF_CONFIG)
 
 
 def find_members(patterns: Sequence[str], name: str) -> list[str]:
     """Lists the models of an ensemble, and checks that all have the same task.
 
     Args:
-        patterns: folders, or patterns of folders in the syntax of a shell.
+        patterns: folders, or patterns of folders as in a shell, such as "run-*".
         name: the beginning of messages, such as the flag that gives the patterns.
 
     Raises:
@@ -142,21 +141,30 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
 
 
 def is_from_run(task: Mapping[str, Any]) -> bool:
-    """Whether a task is from the `task.json` of a run; other tasks may lack keys."""
+    """Whether a task is from the `task.json` of a run of this package.
+
+    Other tasks are from a `config.json` or follow from names of weights. They may lack
+    keys.
+    """
     return "do_lower_case" in task
 
 
-def _hf_task(path: Path) -> Mapping[str, Any]:
-    """Returns Hugging Face's `config.json` as keys of `task.json`; may be empty."""
+def _read_hf_task(path: Path) -> Mapping[str, Any]:
+    """Returns the task in a `config.json` of Hugging Face, in the keys of `task.json`.
+
+    Returns:
+        No keys if there is no file, or if this package has no such task.
+    """
     if not path.is_file():
         return {}
     config = json_values.read_object(path)
     architecture = re.search(r"AlbertFor(\w+)", str(config.get("architectures")))
-    task = dict(HF_TASKS.values()).get(architecture[1], {}) if architecture else {}
+    tasks = dict(HF_TASKS.values())  # by the end of the architecture's name
+    task = tasks.get(architecture[1], {}) if architecture else {}
     kind = task.get("kind")
     if kind not in ("classification", "token_classification"):
         return task
-    # As in transformers, there are two labels if the file names none.
+    # If the file names no labels, there are two, as in transformers.
     names = json_values.get(config, "id2label", dict, str(path), default={})
     names = names or {"0": "LABEL_0", "1": "LABEL_1"}
     labels = [names.get(str(number)) for number in range(len(names))]
@@ -166,12 +174,14 @@ def _hf_task(path: Path) -> Mapping[str, Any]:
             f"from 0 on"
         )
     if kind == "classification":
-        # As in transformers, a single label means regression.
-        default = HF_PROBLEMS["classification" if labels[1:] else "regression"]
+        # If the file names no type of problem, a single label means regression, as in
+        # transformers.
+        default = HF_PROBLEMS["classification" if len(labels) > 1 else "regression"]
         problem = str(config.get("problem_type") or default)
-        kind = {value: key for key, value in HF_PROBLEMS.items()}.get(problem)
-    if kind == "regression":  # this package has only regression with one output
-        return {} if labels[1:] else {"kind": kind}
+        kinds = {value: key for key, value in HF_PROBLEMS.items()}
+        kind = kinds.get(problem)
+    if kind == "regression":  # this package has no regression with several outputs
+        return {} if len(labels) > 1 else {"kind": kind}
     return {"kind": kind, "labels": labels} if kind else {}
 
 
@@ -187,10 +197,12 @@ def read_task(folder: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    """Reads and checks a file of metadata; empty if there is none of this package."""
     task = json_values.read_object(path) if path.is_file() else {}
     if task.keys() >= {"class_name", "registered_name"}:
         return {}  # a file of KerasHub
-    # These calls check types. The settings class of the task checks the other values.
+    # `get` raises an error for a value of another type. The settings class of the task
+    # checks the values of other keys.
     for key in ("kind", "vocabulary", "fingerprint"):
         json_values.get(task, key, str, str(path), default="")
     for key in ("do_lower_case", "keep_accents"):
@@ -223,8 +235,8 @@ def copy(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, new / name)
 
 
-def fingerprint(folder: Path) -> str | None:
-    """Returns the stored fingerprint of a folder's vocabulary; None if there is none.
+def find_fingerprint(folder: Path) -> str | None:
+    """Reads the fingerprint in the metadata of a folder; None if there is none.
 
     Raises:
         InputError: the metadata are damaged.
@@ -233,10 +245,12 @@ def fingerprint(folder: Path) -> str | None:
 
 
 def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]]:
-    """Reads the file that names a folder's vocabulary.
+    """Reads the metadata file that names a folder's vocabulary.
 
     Returns:
-        The path and the contents of the file; empty contents if there is no such file.
+        The path and the contents of the first file that is not empty, of `task.json`,
+        `vocabulary.json` and the `vocabulary.json` of an export. If there is none, the
+        path of a missing `task.json`, and no contents.
     """
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
         if stored := _read(folder / name):

@@ -1,13 +1,14 @@
 """Names and layouts of all tensors in all formats.
 
-One table, `ENCODER` and `HEADS`, has the names in all code bases. `expand` turns it
-into the tensors of one model; loading and saving are loops over its result. A `Source`
-has the tensors of an opened file by their names in the table.
+One table, `ENCODER` and `HEADS`, has the names of modules in all formats. `expand`
+turns the table into a list of the tensors of one model in one format; loading and
+saving are loops over this list. A `Source` has the tensors of an opened file, by their
+names in the table.
 """
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import models
 from albert_tf.model.config import AlbertConfig
 
-# Name of the number of updates in a TF1 checkpoint.
+# The name of the tensor with the number of updates in a TF1 checkpoint.
 STEP = "global_step"
 
 
@@ -25,19 +26,23 @@ STEP = "global_step"
 class Row:
     """One module and its name in every format.
 
-    Attributes:
-        path: attribute path from the model; `{b}` is the index of a block.
-        kind: the variables of the module: "table" (one matrix), "vector", "norm"
-            (gamma, beta), "dense" (kernel, bias). Three kinds of dense layers have
-            another layout in some format: "split" (onto attention heads), "merge" (from
-            attention heads), "output" (to logits).
-        tf1: name in the released code; `{g}`, `{i}` are group and inner group.
-        hf: name in Hugging Face's PyTorch models.
-        kerashub: path in a KerasHub weights file; `task/` is the file of the head, and
-            `{n}` the suffix of a block, such as "_1".
-        model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
+    A name is None if the format does not have the module. The format "keras" uses
+    `path` as name. In names, `{b}` is the index of a block in the encoder, `{g}` its
+    group, `{i}` its index in the group, and `{n}` is "" for block 0 and "_b" for block
+    b.
 
-    A name is None if the format does not have the module.
+    Attributes:
+        path: attribute path from the model.
+        kind: the kind of module, from which its variables follow: "table" (one matrix),
+            "vector" (one vector), "norm" (gamma, beta), "dense" (kernel, bias). Three
+            kinds of dense layers have another layout in some format: "split" (outputs
+            are attention heads), "merge" (inputs are attention heads), "output"
+            (outputs are logits).
+        tf1: name in the released code.
+        hf: name in Hugging Face's PyTorch models.
+        kerashub: path in a KerasHub weights file. Paths that begin with "task/" are in
+            the file of the head.
+        model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
     """
 
     path: str
@@ -119,7 +124,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
     "AlbertClassifier": _CLASSIFIER_HEAD,
     "AlbertMultipleChoice": _CLASSIFIER_HEAD,
-    # The released code has no such model; its "tf1" name is not used elsewhere.
+    # The released code has no such model. The "tf1" name is only of this package.
     "AlbertTokenClassifier": (
         Row("head.output_dense", "output", "cls/tokens/output", "classifier"),
     ),
@@ -136,7 +141,8 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
 }
 
-# Suffixes of the names of a module's variables, by format. Other variables have none.
+# The variables of modules, here called leaves: by format, the suffix of each in the
+# names of tensors. Leaves that are not listed have no suffix.
 LEAVES = {
     "tf1": {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
     "hf": {"table": ".weight", "kernel": ".weight", "bias": ".bias",
@@ -149,13 +155,13 @@ LEAVES = {
 }
 # fmt: on
 
-# Names of tensors that are not weights of a model, by format.
+# Patterns for names of tensors that are not weights of a model, by format.
 IGNORED = {
-    # Slots of both released optimizers, the number of updates, and the extra tensors
-    # of `save`.
+    # Slots of both released optimizers, the number of updates, and the tensors of the
+    # argument `extra` of `save`.
     "tf1": re.compile(r"/(adam|lamb)_[mv]$|^global_step$|^albert_tf/"),
     # A constant of older versions of transformers, and the decoder, whose weights are
-    # the word table.
+    # the word table and the bias of "predictions.bias".
     "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
     "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
     "model_garden": re.compile(r"^save_counter$|^Variable$|optimizer|iter$"),
@@ -165,13 +171,15 @@ IGNORED = {
 
 @dataclasses.dataclass(eq=False)
 class Target:
-    """One tensor of a format and the variable that it belongs to.
+    """One tensor of a format, and the model's variable that it belongs to.
 
     Attributes:
         path: attribute path of the variable.
         name: name of the tensor in the format, None if the format does not have it.
-        group0: name of the tensor in group 0 that has the same function.
-        variable: the model's variable, or a constant if only the format has the tensor.
+        group0: name of the tensor for the same variable in group 0, for the argument
+            `init_from_group0` of `load`. Equal to `name` outside of blocks.
+        variable: the model's variable. If only the format has the tensor: the constant
+            (a NumPy array) to which it must be equal.
         shape: shape of the tensor in the format.
         transposed: whether the format stores the transposed matrix.
     """
@@ -192,8 +200,8 @@ class Target:
         tensor = np.asarray(tensor).astype(self.variable.dtype, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
-    def value(self) -> np.ndarray:
-        """Reads the variable."""
+    def read(self) -> np.ndarray:
+        """Returns the present value of the variable."""
         return np.asarray(keras.ops.convert_to_numpy(self.variable))
 
     def to_format(self, value: np.ndarray) -> np.ndarray:
@@ -203,56 +211,74 @@ class Target:
 
 
 def expand(model, format: str) -> list[Target]:
-    """Lists the tensors of a model in a format."""
-    kind = type(model).__name__
-    if kind not in HEADS:
+    """Lists the tensors that a model has in a format.
+
+    If layers share a variable, the list has each tensor that the format has for it.
+    """
+    class_name = type(model).__name__
+    if class_name not in HEADS:
         raise InputError(
-            f"{kind} is not a model of this package; expected one of {', '.join(HEADS)}"
+            f"{class_name} is not a model of this package; expected one of "
+            f"{', '.join(HEADS)}"
         )
     config = model.config
-    groups = _layer_groups(config)
+    groups = _find_layer_groups(config)
     targets = []
-    for row in (*ENCODER, *HEADS[kind]):
+    for row in (*ENCODER, *HEADS[class_name]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
         for b in range(count):
-            # `layer` counts the distinct layers of `inner_group_num` blocks each.
-            layer, inner = divmod(b, config.inner_group_num)
+            # A distinct layer has `inner_group_num` blocks. Block b is its block i.
+            layer, i = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
-            for leaf, variable in _variables(model, path, row.kind, format):
-                keras_name = path + LEAVES["keras"].get(leaf, "")
-                names = (
-                    tensor_name(row, format, leaf, g=groups[layer], i=inner, b=b),
-                    tensor_name(row, format, leaf, i=inner, b=inner),
-                )
-                layout = _layout(format, row.kind, leaf, variable.shape, config)
-                targets.append(Target(keras_name, *names, variable, *layout))
+            for leaf, variable in _find_variables(model, path, row.kind, format):
+                full_path = path + LEAVES["keras"].get(leaf, "")
+                name = name_tensor(row, format, leaf, g=groups[layer], i=i, b=b)
+                group0 = name_tensor(row, format, leaf, g=0, i=i, b=i)
+                layout = _find_layout(format, row.kind, leaf, variable.shape, config)
+                targets.append(Target(full_path, name, group0, variable, *layout))
     return targets
 
 
 def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
-    """Whether a tensor belongs to a group without layers, which transformers writes."""
-    empty_groups = {*range(config.num_hidden_groups)} - {*_layer_groups(config)}
+    """Whether a tensor belongs to a group that no layer of the model uses.
+
+    If there are more groups than layers, transformers also writes such groups.
+    """
+    empty_groups = {*range(config.num_hidden_groups)} - {*_find_layer_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
     return match is not None and int(match[1]) in empty_groups
 
 
-def _layer_groups(config: AlbertConfig) -> list[int]:
-    """Returns the group of each distinct layer; some groups may have no layer."""
+def _find_layer_groups(config: AlbertConfig) -> list[int]:
+    """Returns the group of each distinct layer.
+
+    If there are more groups than distinct layers, some groups have no layer.
+    """
     count = len({*config.block_map})
     num_groups = max(config.num_hidden_groups, count)
     return [layer * num_groups // count for layer in range(count)]
 
 
-def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, Any]]:
-    """Yields (leaf, variable) of a module; nothing if the model lacks the module."""
+def _find_variables(model, path: str, kind: str, format: str):
+    """Yields the name (a leaf) and the variable for each variable of a module.
+
+    Yields nothing if the model lacks the module.
+
+    Args:
+        model: the model.
+        path: the attribute path of the module.
+        kind: the kind of the module, see `Row`.
+        format: a key of `LEAVES`.
+    """
     module = model
-    # An AlbertEncoder has no attribute `encoder`: the first part is skipped.
-    for part in path.split(".")[isinstance(model, models.AlbertEncoder) :]:
+    if isinstance(model, models.AlbertEncoder):  # has no attribute `encoder`
+        path = path.removeprefix("encoder.")
+    for part in path.split("."):
         module = module[int(part)] if part.isdigit() else getattr(module, part, None)
     if module is None:
-        if path == "encoder.projection" and format not in ("tf1", "keras"):
-            # If E = H, the released code has no projection. Other formats have one,
-            # which must be the identity.
+        if path.endswith("projection") and format not in ("tf1", "keras"):
+            # If the embedding size is the hidden size, the released code has no
+            # projection. Other formats have one, which must be the identity.
             size = model.config.hidden_size
             yield "kernel", np.eye(size, dtype=np.float32)
             yield "bias", np.zeros(size, np.float32)
@@ -264,7 +290,7 @@ def _variables(model, path: str, kind: str, format: str) -> Iterator[tuple[str, 
                 yield leaf, getattr(module, leaf)
 
 
-def tensor_name(
+def name_tensor(
     row: Row, format: str, leaf: str, g: int = 0, i: int = 0, b: int = 0
 ) -> str | None:
     """Returns a tensor's name in a format; None if the format has no such module.
@@ -273,9 +299,9 @@ def tensor_name(
         row: the module's row of the table.
         format: a key of `LEAVES`.
         leaf: the variable of the module, such as "table" or "kernel".
-        g: group of the block in the format.
-        i: inner group of the block.
-        b: index of the block in the encoder.
+        g: for modules in blocks, the group of the block.
+        i: for modules in blocks, the index of the block in its group.
+        b: for modules in blocks, the index of the block in the encoder.
     """
     module = row.path if format == "keras" else getattr(row, format)
     if module is None:
@@ -286,10 +312,15 @@ def tensor_name(
     return module.format(g=g, i=i, b=b, n=f"_{b}" if b else "") + suffix
 
 
-def _layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
+def _find_layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig):
     """Returns a tensor's shape in a format, and whether the format transposes it.
 
-    `shape` is the shape of the model's variable.
+    Args:
+        format: a key of `LEAVES`.
+        kind: the kind of the module, see `Row`.
+        leaf: the variable of the module.
+        shape: the shape of the model's variable.
+        config: the model's configuration.
     """
     shape = tuple(shape)
     if leaf == "kernel" and (format == "hf" or (format, kind) == ("tf1", "output")):
@@ -308,18 +339,19 @@ class Source:
     """An opened file or folder of weights.
 
     Args:
-        tensors: the shape of every tensor, by the name that the table in `names` gives
-            to it in this format.
+        tensors: the shape of every tensor, by its name in the table (`ENCODER`,
+            `HEADS`).
 
     Attributes:
         format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
             `.keras` file or a SavedModel).
         path: the path as a text, for messages.
-        read: returns a tensor by name, even if it is not a weight.
-        config: returns the configuration of the weights; raises InputError if there is
-            none.
-        build_model: returns a new model of the class that was saved; None if the format
-            does not store the class.
+        read: a function of a tensor's name that returns the tensor, even if it is not a
+            weight.
+        config: a function that returns the configuration of the weights, and raises
+            InputError if there is none.
+        build_model: a function that returns a new model of the class that was saved;
+            None if the format does not store the class.
         shapes: the shape of every weight by name.
         ignored: the shape of every other tensor by name, such as slots of an optimizer.
     """
@@ -337,7 +369,7 @@ class Source:
         self.ignored: dict[str, tuple[int, ...]] = {}
         for name in sorted(tensors):
             shapes = self.ignored if IGNORED[self.format].search(name) else self.shapes
-            # The shape of an empty HDF5 data set is None.
+            # h5py gives the shape None to an HDF5 data set without values.
             shapes[name] = tuple(tensors[name] or ())
 
 
@@ -349,8 +381,12 @@ def format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 def expand_optimizer(optimizer, model, targets: Iterable[Target]) -> list[Target]:
     """Lists the tensors of an optimizer in a TF1 checkpoint.
 
-    They are the number of updates, and the slots of the weights in `targets`. An
-    optimizer that is not built is built.
+    They are the number of updates, and the slots of the weights in `targets`.
+
+    Args:
+        optimizer: the optimizer, which is built if necessary.
+        model: the model whose weights it updates.
+        targets: the model's tensors in the checkpoint.
 
     Raises:
         InputError: the optimizer belongs to another package.
@@ -361,7 +397,7 @@ def expand_optimizer(optimizer, model, targets: Iterable[Target]) -> list[Target
             f"albert_tf.optimizers, whose slots a TF1 checkpoint can hold"
         )
     optimizer.build(model.trainable_variables)
-    state = [Target(STEP, STEP, STEP, optimizer.iterations, (), False)]
+    state = [Target(STEP, STEP, STEP, optimizer.iterations, shape=(), transposed=False)]
     for target in targets:
         for slot, variable in optimizer.slots(target.variable).items():
             path, name = f"{target.path}.{slot}", f"{target.name}/{slot}"

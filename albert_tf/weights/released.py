@@ -1,4 +1,4 @@
-"""Resolves names of weights: released checkpoints, and `hf://owner/name`."""
+"""Downloads weights that have a name: released ones, and `hf://owner/name`."""
 
 from pathlib import Path
 
@@ -9,29 +9,30 @@ from albert_tf.model.config import PUBLISHED
 
 # https://github.com/google-research/albert lists these addresses.
 _ADDRESS = "https://storage.googleapis.com/albert_models/{}.tar.gz"
+# The files to download from the Hugging Face Hub.
 _MODEL_FILES = ("*.safetensors", "*.json", "spiece.model", "vocab.txt")
 
 
 def is_name(path: str | Path) -> bool:
-    """Whether a path does not exist and is a name of weights to download."""
+    """Whether a text is a name of weights to download, and not an existing path."""
     text = str(path)
     exists = Path(text).exists() or Path(f"{text}.index").exists()
-    # `Path` drops one slash of "hf://".
+    # The argument may be Path("hf://owner/name"), which has lost one slash.
     return not exists and (text in PUBLISHED or text.startswith("hf:/"))
 
 
 def resolve(path: str | Path) -> Path:
-    """Returns the path of weights, and downloads them if they are missing.
+    """Returns the path of weights, and first downloads weights that have a name.
 
     Args:
-        path: an existing path; or a released name, such as "albert_base_v2", which is
-            downloaded into `download.home()`; or "hf://owner/name" or
-            "hf://owner/name@revision" of the Hugging Face Hub. From the Hub, the
-            safetensors, the configuration and the vocabulary are downloaded into the
-            cache of `huggingface_hub`.
+        path: one of these: a path, which is returned unchanged; a released name such as
+            "albert_base_v2", whose archive is downloaded into `download.home()`; or
+            "hf://owner/name" or "hf://owner/name@revision" of the Hugging Face Hub.
+            From the Hub, the safetensors, the configuration and the vocabulary are
+            downloaded into the cache of `huggingface_hub`.
 
     Raises:
-        InputError: the download fails, or the file is damaged.
+        InputError: the download fails, or the archive is damaged.
     """
     if not is_name(path):
         return Path(path)
@@ -40,6 +41,7 @@ def resolve(path: str | Path) -> Path:
         return _download_from_hub(name)
 
     def find_model(root: Path) -> Path:
+        """Returns the only folder of a model in an unpacked archive."""
         with errors.wrap_read(name, "an archive with one albert_config.json"):
             [folder] = {path.parent for path in root.rglob("albert_config.json")}
         return folder
@@ -50,6 +52,7 @@ def resolve(path: str | Path) -> Path:
 
 
 def _download_from_hub(name: str) -> Path:
+    """Downloads "hf://owner/name" or "hf://owner/name@revision"; returns the folder."""
     repository, _, revision = name.removeprefix("hf:").lstrip("/").partition("@")
     errors.check_installed(name, "huggingface_hub", extra="hub")
     import huggingface_hub

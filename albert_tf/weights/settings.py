@@ -1,4 +1,8 @@
-"""Settings of all scripts that open a model."""
+"""Settings of all scripts that open a model.
+
+The texts in "Args" are the texts of `--help`, and the first line of each class is a
+heading there.
+"""
 
 import dataclasses
 from typing import Literal

@@ -30,25 +30,26 @@ def save(
 ) -> Path:
     """Writes a model's weights and its configuration, all files or none.
 
-    If the process is killed, it may leave an incomplete checkpoint, which has no index.
-    An older checkpoint of the same name may then be lost.
+    If the process is killed while it writes, it may leave an incomplete checkpoint,
+    which has no `.index` file. An older checkpoint of the same name may then be lost.
 
     Args:
         model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
-            `albert_config.json`. If the last part is a name such as "model.ckpt-5" or
-            "ckpt", the path is the checkpoint's prefix. For "hf" a folder, which gets
-            `model.safetensors` and `config.json`. For "keras" a .keras file.
-        format: "tf1" (for the released code), "hf" (for `transformers`), "keras". In
-            "tf1" and "hf", models whose layers share only attention or only
-            feed-forward are written layer by layer, with `num_hidden_groups` = L.
+            `albert_config.json`. But if the last part is a name such as "model.ckpt-5"
+            or "ckpt", the path is the checkpoint's prefix. For "hf" a folder, which
+            gets `model.safetensors` and `config.json`. For "keras" a .keras file.
+        format: "tf1" (for the released code), "hf" (for `transformers`) or "keras"
+            (for Keras with this package). "tf1" and "hf" have no names for layers that
+            share only attention or only feed-forward parameters. All L layers of such
+            models are written, with `num_hidden_groups` = L.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             written under their released names; only for "tf1".
         extra: other tensors by name; each name begins with "albert_tf/". `load` ignores
             these tensors, and `open_source(path).read(name)` reads them; only for
             "tf1".
-        tokenizer: written to the same folder, see `huggingface.make_tokenizer_files`;
-            only for "hf".
+        tokenizer: written to the same folder, as vocabulary and `tokenizer.json`; only
+            for "hf".
         task: describes the outputs, as in a run's `task.json`: the "labels" and "kind"
             of a classifier, which become `id2label` and `problem_type`, and the
             "max_seq_length" of any model; only for "hf".
@@ -71,7 +72,16 @@ def save(
 
 
 def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
-    """Returns a model's weights, and an optimizer's state, as tensors of a format."""
+    """Returns a model's weights, and an optimizer's state, as tensors of a format.
+
+    Args:
+        model: the model.
+        format: "tf1" or "hf".
+        optimizer: the optimizer; None to leave it out.
+
+    Returns:
+        The tensors by name.
+    """
     targets = names.expand(model, format)
     if optimizer is not None:
         targets += names.expand_optimizer(optimizer, model, targets)
@@ -81,11 +91,15 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
             f"{names.format_shapes(missing)}"
         )
-    return {str(target.name): target.to_format(target.value()) for target in targets}
+    return {str(target.name): target.to_format(target.read()) for target in targets}
 
 
 def _regroup(config: AlbertConfig) -> AlbertConfig:
-    """Returns the configuration with all sharing expressed by `num_hidden_groups`."""
+    """Returns the configuration of a model in the formats "tf1" and "hf".
+
+    They lack `parameter_sharing`: the layers of a group share all parameters. If the
+    model shares less, each distinct layer becomes a group.
+    """
     if config.parameter_sharing == "all":
         return config
     return dataclasses.replace(
@@ -93,9 +107,12 @@ def _regroup(config: AlbertConfig) -> AlbertConfig:
     )
 
 
+# Each of these functions writes one format. It has the arguments of `save` that the
+# format supports, and returns the path that `load` accepts.
 def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
     import tensorflow as tf
 
+    # Names such as "ckpt" and "model.ckpt-5" are prefixes, unless they are folders.
     is_prefix = re.match(r"(.*\.)?ckpt", path.name) and not path.is_dir()
     prefix = path if is_prefix else path / BEST
     tensors = _read_tensors(model, "tf1", optimizer)
@@ -117,7 +134,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
     tensors = _read_tensors(model, "hf")
-    if isinstance(model, models.AlbertEncoder):
+    if isinstance(model, models.AlbertEncoder):  # transformers' AlbertModel
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.make_files(model, _regroup(model.config), task or {}, tokenizer)
     with wrap_write(folder), atomic_folder(folder) as new:

@@ -160,7 +160,7 @@ def assert_weights(model, recorded, section, bound, noise=0.0):
     for target in expand(model, "tf1"):
         expected = recorded[f"{section}/{target.name}"]
         added = noise if target.name.endswith(NOISE) else 0
-        assert_close(target, target.value(), expected, bound, added)
+        assert_close(target, target.read(), expected, bound, added)
 
 
 @BOTH
@@ -255,7 +255,7 @@ def test_clipping_scales_down_and_never_up(scale, small, golden):
     for target in expand(model, "tf1"):
         key = f"{section}/after1/{target.name}"
         if key in recorded:
-            assert_close(target, target.value(), recorded[key], 1e-6)
+            assert_close(target, target.read(), recorded[key], 1e-6)
             slot = numpy(optimizer.slots(target.variable)["adam_m"])
             expected = recorded[f"{section}/adam_m/{target.name}"]
             assert_close(target, slot, expected, 2e-6)

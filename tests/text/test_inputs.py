@@ -54,7 +54,7 @@ def test_as_many_pieces_stay_as_when_they_are_taken_one_by_one():
                 a, b = first, second
                 while a + b > room:
                     a, b = (a - 1, b) if a > b else (a, b - 1)
-                assert inputs.truncated_lengths(first, second, room) == (a, b)
+                assert inputs.truncate_lengths(first, second, room) == (a, b)
 
 
 def test_a_batch_is_padded_to_the_length_asked_for():

@@ -216,11 +216,11 @@ def test_flags_win_over_what_a_model_stores(accents_file, tmp_path):
 
 def test_a_released_model_stores_nothing(tmp_path):
     model = Path(train_on(tmp_path, ["The Cat"] * 3)).read_bytes()
-    assert tokenization.read_cleaning(model) == {}
+    assert tokenization.read_stored_cleaning(model) == {}
     assert tokenization.add_cleaning(model, True, False) == model
     stored = tokenization.add_cleaning(model, False, True)
     cleaning = {"do_lower_case": False, "keep_accents": True}
-    assert tokenization.read_cleaning(stored) == cleaning
+    assert tokenization.read_stored_cleaning(stored) == cleaning
     # Other programs ignore the addition.
     load = sentencepiece.SentencePieceProcessor
     ids = [load(model_proto=each).encode("the cat") for each in (model, stored)]

@@ -191,7 +191,7 @@ def test_folders_without_task_name_a_vocabulary(
     opened = tokenizer_of(tmp_path, tmp_path / "absent")
     assert opened.path == str(tmp_path / subfolder / "spm_small.model")
     assert opened.fingerprint == tokenizer.fingerprint
-    assert metadata.fingerprint(tmp_path) == tokenizer.fingerprint
+    assert metadata.find_fingerprint(tmp_path) == tokenizer.fingerprint
     # The file is gone; the user puts another one there.
     (tmp_path / subfolder / "spm_small.model").unlink()
     assert tokenizer_of(tmp_path) is None

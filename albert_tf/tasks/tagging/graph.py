@@ -42,7 +42,7 @@ def windows(
     tokens = in_graph.assemble(
         [
             (tokens.values, tokens.row_starts(), tokens.row_lengths()),
-            in_graph.single(tokenizer.unk_id, is_empty),
+            in_graph.make_id_part(tokenizer.unk_id, is_empty),
         ]
     )
     sentence = sentences.value_rowids()

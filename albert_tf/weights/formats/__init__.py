@@ -14,18 +14,18 @@ from albert_tf.weights import checkpoints, released
 from albert_tf.weights.formats import hf, keras, kerashub, tf
 from albert_tf.weights.names import Source
 
-# The formats by the suffix of a file, and by a file in a folder.
+# The module for a file, by its suffix; the module for a folder, by a file in it.
 _BY_SUFFIX = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
 _BY_FILE = {"saved_model.pb": tf, "*.safetensors": hf, kerashub.BACKBONE: kerashub}
 
 
 def open_source(path: str | Path, checkpoint: str = "best") -> Source:
-    """Recognises and opens weights; see `weights.load` for the formats.
+    """Recognises the format of weights, and opens them.
 
     Args:
-        path: a file, folder, checkpoint prefix or name.
-        checkpoint: the checkpoint to open in a folder of TF1 checkpoints, "best" or
-            "newest", see `checkpoints.choose`.
+        path: a file, folder, checkpoint prefix or name, as for `weights.load`.
+        checkpoint: the checkpoint to open in a folder of TF1 checkpoints: "best" (or
+            the newest if there is none) or "newest".
 
     Raises:
         InputError: the path does not exist, has an unknown format, or is damaged.

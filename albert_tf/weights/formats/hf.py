@@ -1,4 +1,4 @@
-"""Hugging Face's folders and files of safetensors, whole or in shards."""
+"""Reads Hugging Face's files of safetensors, and folders with one file or shards."""
 
 import dataclasses
 from pathlib import Path
@@ -10,8 +10,8 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.weights.names import Source
 
-# `hidden_act` of AlbertConfig by name in Hugging Face, where "gelu" is the exact form.
-# The released "gelu" is an approximation.
+# The activations of AlbertConfig by their names in Hugging Face. There "gelu" is the
+# exact function; the released "gelu" is an approximation.
 ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -37,7 +37,8 @@ def open(path: Path) -> Source:
         with errors.wrap_read(file, "a readable safetensors file"):
             shard = safetensors.safe_open(file, framework="numpy")
             shards |= dict.fromkeys(shard.keys(), shard)
-    # An AlbertModel without heads is saved without the prefix that `names` expects.
+    # The names in the table have this prefix. transformers saves an AlbertModel, which
+    # has no head, without the prefix.
     prefix = "albert." if "embeddings.word_embeddings.weight" in shards else ""
 
     def read(name):
@@ -52,6 +53,7 @@ def open(path: Path) -> Source:
 
 
 def _read_config(path: Path) -> AlbertConfig:
+    """Converts a `config.json` of Hugging Face."""
     values = json_values.read_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
     config = {key: value for key, value in values.items() if key in keys}

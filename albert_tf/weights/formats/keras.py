@@ -1,4 +1,4 @@
-"""`.keras` files of this package."""
+"""Reads `.keras` files of this package."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def open(path: Path) -> Source:
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},
-        read=lambda name: targets[name].to_format(targets[name].value()),
+        read=lambda name: targets[name].to_format(targets[name].read()),
         config=lambda: model.config,
         build_model=lambda: type(model).from_config(model.get_config()),
     )

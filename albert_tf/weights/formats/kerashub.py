@@ -11,7 +11,7 @@ from albert_tf.weights.names import Source
 
 BACKBONE = "model.weights.h5"
 _TASK = "task.weights.h5"
-# Keys of KerasHub's configuration by key of AlbertConfig.
+# For each field of AlbertConfig, the key of KerasHub's configuration.
 _KEYS = {
     "vocab_size": "vocabulary_size",
     "embedding_size": "embedding_dim",
@@ -29,7 +29,10 @@ _KEYS = {
 
 
 def open(path: Path) -> Source:
-    """Opens a preset folder or a weights file, with the file of its head, if any."""
+    """Opens a preset folder or its weights file.
+
+    If the folder also has a file of a head, the source contains the tensors of both.
+    """
     import h5py
 
     path = path / BACKBONE if path.is_dir() else path
@@ -59,6 +62,7 @@ def open(path: Path) -> Source:
 
 
 def _read_config(path: Path) -> AlbertConfig:
+    """Converts a `config.json` of KerasHub."""
     values = json_values.read_object(path)
     keys = ", ".join(dict.fromkeys(_KEYS.values()))
     with errors.wrap_read(path, f"an AlbertBackbone with the keys {keys}"):

@@ -1,8 +1,9 @@
 """Reads TensorFlow's checkpoints and SavedModels, without running a model.
 
-The tensors of a TF1 checkpoint have the names of the variables. The tensors of a TF2
-checkpoint, of Model Garden or of this package, are named by attribute paths. Its object
-graph has the names of the variables.
+The names of tensors in a TF1 checkpoint are the names of the variables. The names of
+tensors in a TF2 checkpoint, here called keys, are paths of attributes. A TF2 checkpoint
+(of Model Garden or of this package) therefore also stores an object graph, which has
+the name of the variable for each key.
 """
 
 import re
@@ -24,13 +25,13 @@ def find_prefix(path: Path) -> Path:
 
 
 def open(path: Path) -> Source:
-    """Opens a checkpoint, or the checkpoint of a SavedModel."""
+    """Opens a checkpoint by its prefix or `.index` file, or a SavedModel's folder."""
     import tensorflow as tf
 
-    location = prefix = find_prefix(path)
+    source_path = prefix = find_prefix(path)
     config_folder = path.parent
     if path.is_dir():
-        location, prefix = path, path / "variables/variables"
+        source_path, prefix = path, path / "variables/variables"
         config_folder = path / "assets"
     with errors.wrap_read(prefix, "a readable checkpoint"):
         reader = tf.train.load_checkpoint(str(prefix))
@@ -53,23 +54,28 @@ def open(path: Path) -> Source:
         format = "keras" if kind else "model_garden"
     else:
         format, kind, options = "tf1", "", {}
-        # A TF-Hub module puts a prefix before the released names.
+        # In a TF-Hub module, the released names have a prefix.
         keys = {key.removeprefix("module/"): key for key in shapes}
     return Source(
-        format,
-        location,
-        {name: shapes[key] for name, key in keys.items() if key in shapes},
-        lambda name: read_key(keys.get(name, name)),
-        config,
-        build_model if kind else None,
+        format=format,
+        path=source_path,
+        tensors={name: shapes[key] for name, key in keys.items() if key in shapes},
+        read=lambda name: read_key(keys.get(name, name)),
+        config=config,
+        build_model=build_model if kind else None,
     )
 
 
 def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Returns the model's class, and the keys of its options and weights by name.
+    """Reads the object graph of a TF2 checkpoint.
 
-    `saved_models.save` stores these as attributes of the root. If the root lacks them,
-    the class is "", there are no options, and the names are the names of the variables.
+    `saved_models.save` stores the class of the model, its options (the other arguments
+    of the class than the configuration) and its weights as attributes of the root.
+
+    Returns:
+        The name of the class; the key of each option by name; the key of each weight by
+        its name in the table. If the root lacks the attributes, the class is "", there
+        are no options, and the names are the names of the variables.
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
@@ -78,7 +84,7 @@ def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     def children(node):
         return {child.local_name: graph.nodes[child.node_id] for child in node.children}
 
-    def keys(node):
+    def keys(node):  # of the tensors of a node's children
         variables = children(node).items()
         return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
 
