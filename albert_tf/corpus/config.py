@@ -13,7 +13,7 @@ from albert_tf.errors import InputError
 
 Subset = Literal["train", "eval"]
 
-# Settings that `to_dict` leaves out: input and vocabulary, which `manifest.identity`
+# Settings that `to_dict` leaves out: input and vocabulary, which `manifest.identify`
 # describes, and settings that do not change the records.
 _OMITTED_FIELDS = (
     *("input_file", "spm_model_file", "vocab_file"),
@@ -242,7 +242,7 @@ class CorpusSettings(MaskingSettings):
     def to_dict(self) -> dict[str, object]:
         """Returns the settings that decide the records, as JSON values.
 
-        `manifest.identity` adds the vocabulary and the input.
+        `manifest.identify` adds the vocabulary and the input.
         """
         values = dataclasses.asdict(self)
         for name in (*_OMITTED_FIELDS, "random_next_sentence"):

@@ -83,7 +83,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
+def divide_files(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
     """Divides files into ranges of about `RANGE_BYTES`.
 
     Args:

@@ -49,7 +49,7 @@ class DynamicMasking:
         """Masks a batch inside `tf.data`; some hundred rows are the fastest size.
 
         Args:
-            batch: the result of `records.parser(spec)`, see `shards.spec`. Records
+            batch: the result of `records.parser(spec)`, see `shards.make_spec`. Records
                 that are already masked may have more or fewer slots than the result.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run. A row's masks
@@ -123,7 +123,7 @@ def for_records(
     rules = masking.Rules(dataclasses.replace(config, **changes), vocabulary)
     is_sop = config.sentence_objective == "sop"
     redraw_order = is_sop and not config.samples_other_documents
-    return DynamicMasking(rules, redraw_order, shards.spec(config))
+    return DynamicMasking(rules, redraw_order, shards.make_spec(config))
 
 
 def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:

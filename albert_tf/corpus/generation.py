@@ -50,14 +50,14 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         do_lower_case=tokenizer.do_lower_case,
         keep_accents=tokenizer.keep_accents,
     )
-    identity = manifest.identity(config, tokenizer, sizes)
+    identity = manifest.identify(config, tokenizer, sizes)
     description_path = config.description_path("train")
     work = f"{config.base_path('train')}.work"
     if manifest.is_complete(config, identity, log):
         log.write(f"{description_path}: nothing to do, its files are complete\n")
     else:
         files.check_outputs(config.outputs, sizes)
-        plan = shards.plan(sizes, config)
+        plan = shards.make_plans(sizes, config)
         num_workers = min(config.num_workers or cores.available(), len(plan))
         pool = workers.pool(num_workers, config.runner, config.runner_options)
         is_remote = files.is_remote(work)  # remote folders cannot be locked
@@ -96,8 +96,8 @@ def _make_files(
 
     Args:
         config: the run's settings.
-        identity: the result of `manifest.identity`.
-        plan: the result of `shards.plan`.
+        identity: the result of `manifest.identify`.
+        plan: the result of `shards.make_plans`.
         work: the folder of unfinished files.
         log: gets progress and warnings.
         run: a function that `workers.pool` yields.
@@ -132,7 +132,7 @@ def _make_files(
     for subset in subsets[::-1]:
         description = manifest.describe(identity, config, subset, counts, num_records)
         files.write_json(config.description_path(subset), description)
-        log.write(manifest.summary(description))
+        log.write(manifest.summarize(description))
 
 
 def _run_jobs(

@@ -58,7 +58,7 @@ def copy_vocabulary(description_path: str, vocabulary: str) -> None:
             file.write(source.read())
 
 
-def identity(
+def identify(
     config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns all values that decide the records.
@@ -94,7 +94,7 @@ def is_complete(
 
     Args:
         config: the run's settings.
-        identity: the result of `identity` for these settings.
+        identity: the result of `identify` for these settings.
         log: gets a line if the text has changed.
 
     Raises:
@@ -129,7 +129,7 @@ def is_complete(
     return True
 
 
-def summary(content: Mapping[str, Any]) -> str:
+def summarize(content: Mapping[str, Any]) -> str:
     """Returns a description's main numbers as a line of text."""
     numbers = content["statistics"]
     lost = numbers["truncated_tokens"] + numbers["dropped_tokens"]
@@ -152,7 +152,7 @@ def describe(
     """Returns the description of a subset's files.
 
     Args:
-        identity: the result of `identity`.
+        identity: the result of `identify`.
         config: the run's settings.
         subset: "train" or "eval".
         counts: for each subset, the sum of its shards' counters.

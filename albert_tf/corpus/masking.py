@@ -97,7 +97,7 @@ def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
 def mask(
     batch: dict[str, np.ndarray], rules: Rules, seeds: np.ndarray, counts: Counter
 ) -> None:
-    """Masks a batch of features, see `shards.spec`.
+    """Masks a batch of features, see `shards.make_spec`.
 
     The words of a row are tried in random order as first words of spans. The number of
     words n is drawn for each span. If a span has more tokens than the row still needs,

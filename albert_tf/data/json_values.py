@@ -17,7 +17,7 @@ _TYPE_NAMES = {
     bool: "a truth value",
 }
 _REQUIRED = object()
-# `rows` yields `BLANK` for a blank line.
+# `parse_rows` yields `BLANK` for a blank line.
 BLANK = object()
 # Group 1 matches a complete surrogate pair, or an escape without "u". Only half a pair
 # matches outside the group. All alternatives begin with the same character, which makes
@@ -81,7 +81,7 @@ def read_object(path: Any) -> dict[str, Any]:
     return values
 
 
-def rows(
+def parse_rows(
     text: str, path: Any, header: dict[str, Any] | None = None
 ) -> Iterator[tuple[int | str, Any]]:
     """Yields the rows of a file.
@@ -124,13 +124,13 @@ def rows(
             yield number, error
 
 
-def objects(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
-    """Yields the location and the value of each row of `rows` that is not blank.
+def locate_rows(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
+    """Yields the location and the value of each row of `parse_rows` that is not blank.
 
     Raises:
         JsonError: a row is broken.
     """
-    for number, value in rows(text, path, header):
+    for number, value in parse_rows(text, path, header):
         if isinstance(value, JsonError):
             raise value
         if value is not BLANK:

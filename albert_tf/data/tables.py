@@ -9,7 +9,7 @@ The suffix decides the format:
 - `.csv`: commas, and double quotes around cells that contain commas, quotes or line
   ends.
 - `.jsonl`, `.json`: one object per line, whose keys are the columns; or another form
-  that `json_values.rows` reads.
+  that `json_values.parse_rows` reads.
 
 A `Dialect`, a first line `sep=;` (which Excel reads), or a header with another
 delimiter overrides the suffix.
@@ -197,7 +197,7 @@ def read(
     return Table(rows, skipped, blank)
 
 
-def lines(
+def decode_lines(
     data: Iterable[bytes], path: str | Path, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
     r"""Yields the number of each line, from 1 on, and its text.
@@ -279,7 +279,9 @@ def _open(
     data = files.read_utf8(path, dialect.encoding, "surrogateescape")
     text = data.decode(errors="surrogateescape")
     if suffix in _JSON:
-        return json_values.rows(text, path), functools.partial(_from_json, columns)
+        return json_values.parse_rows(text, path), functools.partial(
+            _from_json, columns
+        )
     return _open_cells(path, text, columns, header, dialect, log)
 
 
