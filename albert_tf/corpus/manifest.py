@@ -14,7 +14,8 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # a larger share of unknown tokens causes a warning
-# Counters of a subset. They count a text once for each of its duplicates.
+# Counters of records, summed over all duplicates: with a `dupe_factor` of 40, a segment
+# that is always dropped counts 40 times.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
@@ -24,11 +25,11 @@ _RECORD_COUNTERS = (
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    If `--output_file` had several names, only files of the first name have a
-    description under the path of `files.description_path`.
+    A run has one description for all files of a subset. Its path follows from the first
+    name in `--output_file`, so it is found only from files of this name.
 
     Returns:
-        The description, or None if the file has none.
+        The description, or None if none is found.
 
     Raises:
         InputError: the description cannot be read or is damaged.
@@ -46,7 +47,13 @@ def read(record_file: str) -> dict[str, Any] | None:
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
-    """Copies a vocabulary to a description's folder, unless its name exists there.
+    """Copies a vocabulary to the folder of a description.
+
+    If the folder has a file of this name, nothing is copied.
+
+    Args:
+        description_path: the path of the description.
+        vocabulary: the path of the vocabulary.
 
     Raises:
         InputError: the copy cannot be written.
@@ -61,9 +68,14 @@ def copy_vocabulary(description_path: str, vocabulary: str) -> None:
 def identify(
     config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns all values that decide the records.
+    """Returns all values that decide the records, so runs can be compared.
 
     The input files are identified by their sizes and modification times.
+
+    Args:
+        config: the run's settings.
+        tokenizer: the tokenizer of the vocabulary.
+        sizes: {path: bytes} of the input files.
     """
     return {
         "format": FORMAT,
@@ -90,7 +102,7 @@ def describe_vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
 def is_complete(
     config: CorpusSettings, identity: Mapping[str, Any], log: IO[str]
 ) -> bool:
-    """Returns whether an earlier run made all files.
+    """Returns whether an earlier run with the same `identity` made all files.
 
     Args:
         config: the run's settings.
@@ -130,7 +142,7 @@ def is_complete(
 
 
 def summarize(content: Mapping[str, Any]) -> str:
-    """Returns a description's main numbers as a line of text."""
+    """Returns the main numbers of a description, as a line for the log."""
     numbers = content["statistics"]
     lost = numbers["truncated_tokens"] + numbers["dropped_tokens"]
     return (
@@ -197,7 +209,7 @@ def check_input(
     documents = num_train + num_held_out
     unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
     needs_others = config.samples_other_documents
-    # {message: whether it applies}
+    # {message: whether the mistake was made}; the first one is reported.
     mistakes = {
         f"{input_file}: no text in it": not documents,
         f"{eval_fraction}: holds out all documents ({documents})": not num_train,
@@ -207,8 +219,8 @@ def check_input(
         f"segment must come from another": needs_others and num_held_out == 1,
         f"{input_file}: all {counts['dropped_segments']} segments are single words; "
         f"expected sentences": any(
-            each[f"{subset}_documents"] and not each["instances"]
-            for subset, each in subset_counts.items()
+            counter[f"{subset}_documents"] and not counter["instances"]
+            for subset, counter in subset_counts.items()
         ),
     }
     for message, applies in mistakes.items():
@@ -232,7 +244,7 @@ def check_input(
 def _statistics(
     config: CorpusSettings, subset: Subset, subset_counts: Mapping[Subset, Counter]
 ) -> dict[str, Any]:
-    """Returns the statistics of a subset, see `describe`."""
+    """Returns the statistics of a subset; the arguments are those of `describe`."""
     counts, total = subset_counts[subset], sum(subset_counts.values(), Counter())
     tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")
@@ -254,6 +266,12 @@ def _statistics(
 
 
 def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
-    """Returns {number of words: number of spans with this number of words}."""
+    """Returns {number of words: number of spans with this number of words}.
+
+    Args:
+        counts: the counters of a subset.
+        name: "spans" for accepted or "spans_drawn" for drawn spans.
+        ngram: the maximum number of words.
+    """
     spans = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
     return {words: count for words, count in spans.items() if count}

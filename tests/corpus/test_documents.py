@@ -117,8 +117,7 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     path.write_bytes(before + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n")
     assert refusal(read, path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
-        f"--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "
-        f"there"
+        f"give the right --encoding, or --replace_invalid_utf8 to put U+FFFD there"
     )
 
 
