@@ -206,16 +206,16 @@ def check_input(
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
     counts = sum(subset_counts.values(), Counter())
     num_train, num_held_out = counts["train_documents"], counts["eval_documents"]
-    documents = num_train + num_held_out
-    unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
+    num_documents = num_train + num_held_out
+    unknown_share = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
     needs_others = config.samples_other_documents
     # {message: whether the mistake was made}; the first one is reported.
     mistakes = {
-        f"{input_file}: no text in it": not documents,
-        f"{eval_fraction}: holds out all documents ({documents})": not num_train,
+        f"{input_file}: no text in it": not num_documents,
+        f"{eval_fraction}: holds out all documents ({num_documents})": not num_train,
         f"{input_file}: one document, and the second segment must come from another; "
         f"expected a blank line between documents": needs_others and num_train < 2,
-        f"{eval_fraction}: holds out one document of {documents}, and the second "
+        f"{eval_fraction}: holds out one document of {num_documents}, and the second "
         f"segment must come from another": needs_others and num_held_out == 1,
         f"{input_file}: all {counts['dropped_segments']} segments are single words; "
         f"expected sentences": any(
@@ -229,14 +229,14 @@ def check_input(
     undecodable, lines = counts["undecodable_lines"], counts["lines"]
     warnings = {
         f"the input is one document of {lines:,} lines, without a blank line": (
-            documents == 1 and lines > 1
+            num_documents == 1 and lines > 1
         ),
         f"{undecodable} lines have bytes that are not UTF-8": undecodable,
-        f"{eval_fraction}: holds out no document of {documents}": (
+        f"{eval_fraction}: holds out no document of {num_documents}": (
             config.eval_fraction and not num_held_out
         ),
-        f"{unknown:.1%} of the tokens are unknown: the vocabulary does not fit this "
-        f"text": unknown > MAX_UNKNOWN,
+        f"{unknown_share:.1%} of the tokens are unknown: the vocabulary does not fit "
+        f"this text": unknown_share > MAX_UNKNOWN,
     }
     return [message for message, applies in warnings.items() if applies]
 

@@ -122,9 +122,10 @@ def mask(
     config = rules.config
     rows = np.arange(len(seeds))
     maskable = batch["input_mask"] > 0
-    for column in (0, *sep_positions(batch)):
-        maskable[rows, column] = False
-    # `masked_lm_prob` is a fraction of all tokens, including [CLS] and [SEP].
+    for special_column in (0, *sep_positions(batch)):  # of [CLS], [SEP] and [SEP]
+        maskable[rows, special_column] = False
+    # The number of tokens to predict in each row, [B]. `masked_lm_prob` is a fraction
+    # of all tokens, including [CLS] and [SEP].
     quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
     quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
     spans = _Spans(batch["token_boundary"] > 0, maskable, rules, seeds, counts)
@@ -135,6 +136,7 @@ def mask(
     row, column = np.divmod(positions, maskable.shape[1])
     ids[positions] = _replace(old_ids[positions], seeds[row], column, rules, counts)
     if config.do_permutation:
+        # Other spans are taken, and their tokens are shuffled within each row.
         permuted_positions = spans.take(quota, _SPANS_TO_PERMUTE)
         row, column = np.divmod(permuted_positions, maskable.shape[1])
         order = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
@@ -161,9 +163,10 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 class _Spans:
     """Takes spans of words in all rows at once; takes each word at most once.
 
-    Attributes of tokens or words have one entry for each maskable token or for each of
-    the K words of the batch. A table has one entry for each word, too, but stores it at
-    the index b * (W + 1) + n for word n of row b. Tables are flat, [B * (W + 1)].
+    A private attribute has an entry for each maskable token or for each of the K words,
+    or is a table, as its comment says. A table is flat, [B * (W + 1)], and has the
+    entry of word n of row b at the index b * (W + 1) + n. So a row has at least one
+    entry after its last word, for the end of this word.
 
     Args:
         starts: bool [B, T], the first tokens of words.
@@ -200,30 +203,33 @@ class _Spans:
         words = np.flatnonzero(word_begins)
         # The number of tokens of each word, [K].
         self._sizes = np.diff(words, append=self._tokens.size)
-        # The index in `words` of a row's first word, for each row [B] and each word
-        # [K].
+        # The index in `words` of the first word of each row, [B].
         first_words = np.searchsorted(words, row_begins)
         # The number of words of each row, [B].
         self._word_counts = np.diff(first_words, append=words.size)
+        # The index in `words` of the first word in the row of each word, [K].
         row_words = np.repeat(first_words, self._word_counts)
         # The number of each word in its row, from 0, [K].
         self._numbers = np.arange(words.size) - row_words
-        # For each text, the index in `words` of its first word, and of the next text's.
+        # The index in `words` of the first word of each text, and of the text after it.
         texts = np.flatnonzero(text_begins[words])
         ends = np.append(texts[1:], words.size)
+        # The seed of the row of each word, [K].
         self._seeds = np.repeat(seeds, self._word_counts)
-        # W + 1, and the index of each word in tables, [K].
+        # The number of entries of a row in a table, W + 1.
         self._width = int(self._word_counts.max(initial=0)) + 1
+        # The index of each word in tables, [K].
         row = np.repeat(np.arange(len(starts)), self._word_counts)
         self._indices = row * self._width + self._numbers
-        # Table: whether a span has taken the word.
+        # Table: whether a span has taken each word.
         self._is_taken = np.zeros(len(starts) * self._width, bool)
-        # Table: the number in the row of the first word after the word's text. A span
-        # must end before it.
+        # Table: for each word, the number in the row of the first word after its text.
+        # A span must end before that word.
         self._limits = np.zeros(self._is_taken.size, np.int64)
         self._limits[self._indices] = np.repeat(ends, ends - texts) - row_words
-        # Table: the number of tokens before the word in its row. The entries after the
-        # row's last word have the number of tokens of the row.
+        # Table: for each word, the number of maskable tokens before it in its row. The
+        # entries after a row's last word have the number of all these tokens of the
+        # row.
         self._offsets = np.repeat(tokens_per_row, self._width)
         self._offsets[self._indices] = words - np.repeat(row_begins, self._word_counts)
 
@@ -240,7 +246,7 @@ class _Spans:
         was_taken = self._is_taken.copy()
         rows = np.arange(quota.size)
         remaining = quota.copy()
-        for turn, (begin, n) in enumerate(self._turns(use)):
+        for turn, (begin, n) in enumerate(self._draw_turns(use)):
             rows = rows[(remaining[rows] > 0) & (turn < self._word_counts[rows])]
             if not rows.size:
                 break
@@ -248,8 +254,11 @@ class _Spans:
         is_new = (self._is_taken & ~was_taken)[self._indices]
         return self._tokens[np.repeat(is_new, self._sizes)]
 
-    def _turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _draw_turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Draws the order of the words of each row, and the lengths of their spans.
+
+        Args:
+            use: the use of the random numbers, see `draw`.
 
         Yields:
             For each turn, the index in tables of one word of each row, and the number
@@ -306,7 +315,7 @@ class _Spans:
         return tokens * fits
 
     def _count(self, name: str, sizes: np.ndarray) -> None:
-        """Counts spans by their numbers of words, `sizes`, int [R]."""
+        """Counts spans of n words as `name/n`; `sizes` has their numbers of words."""
         for words, times in enumerate(np.bincount(sizes).tolist()):
             if times:
                 self._counts[f"{name}/{words}"] += times

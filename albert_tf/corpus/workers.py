@@ -47,8 +47,8 @@ def pool(
         contains {"error": message}, and the caller must look for it.
 
     Raises:
-        InputError: a worker was killed, a function raised InputError in a process, or
-            Apache Beam or the runner is not installed.
+        InputError: a worker was killed, a function raised InputError (except on Beam),
+            or Apache Beam or the runner is not installed.
     """
     if runner:
         yield functools.partial(_run_on_beam, runner, runner_options)
@@ -58,7 +58,8 @@ def pool(
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    # Workers wait for the end of `reader`: this process closes `writer` or dies.
+    # A worker ends when `reader` ends, which is when this process closes `writer` or
+    # dies.
     reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)

@@ -20,7 +20,7 @@ def settings(**changes):
 
 
 def text(*documents):
-    """Builds a text of tokens 0, 1, 2, ...; documents are lengths of segments."""
+    """Builds documents of tokens 0, 1, 2, ... from the lengths of their segments."""
     packed, tokens = pairs.Group(), itertools.count()
     for document in documents:
         packed.add([list(itertools.islice(tokens, length)) for length in document])
