@@ -42,7 +42,7 @@ _TURNS = 32
 
 
 class Rules:
-    """The rules of masking: settings, and numbers derived from them.
+    """The rules of masking: the settings, and values that follow from them.
 
     **As released:** a random token can be any token of the vocabulary. Here it is never
     a special token.

@@ -89,10 +89,10 @@ def load_tokenizer(config: CorpusSettings) -> Tokenizer:
 
 
 def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
-    """Divides the input among shards; shards of held-out documents come first.
+    """Plans the shards: divides the input among them, once for each subset.
 
-    The shards of each subset read the whole input: any range can have documents of both
-    subsets.
+    Any range can have documents of both subsets, so the shards of each subset read the
+    whole input. The plans of held-out documents come first.
 
     Args:
         sizes: {path: bytes} of the input files.
@@ -131,7 +131,7 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
         plan: the shard's plan.
 
     Raises:
-        InputError: the text cannot be used or read; see `documents.read`.
+        InputError: the text cannot be read or decoded.
     """
     shard = Shard(config, plan)
     blocks: list[Block] = []
@@ -141,16 +141,16 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
             for rows in shard.draw_rounds(group):
                 batches = shard.encode(group, rows)
                 frames = list(itertools.chain.from_iterable(batches))
-                for number, block in shard.divide(frames):
+                for file_number, block in shard.divide(frames):
                     data = b"".join(block)
                     file.write(data)
-                    blocks.append(Block(number, len(block), offset, len(data)))
+                    blocks.append(Block(file_number, len(block), offset, len(data)))
                     offset += len(data)
     files.write_json(path, {"counts": shard.counts, "blocks": blocks})
 
 
 class Shard:
-    """Reads the documents of one shard and makes its records, see `make_shard`.
+    """Reads the documents of one shard and makes its records, for `make_shard`.
 
     Args:
         config: the run's settings.
@@ -208,12 +208,12 @@ class Shard:
         # Shards of "train" and shards of "eval" read the same lines. Only "train"
         # counts them.
         counts = self.counts if subset == "train" else Counter()
+        errors, encoding = config.decode_errors, config.encoding
         for number, part in self._plan.ranges:
             rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
-            read = documents.read(part, config.decode_errors, counts, config.encoding)
-            for lines in read:
-                # The n-th number of the range decides about its n-th document, for both
-                # subsets.
+            for lines in documents.read(part, errors, counts, encoding):
+                # Each document takes one random number, so the shards of both subsets
+                # draw the same numbers for the same documents.
                 is_held_out = rng.random() < config.eval_fraction
                 if is_held_out == (subset == "eval"):
                     yield lines
@@ -288,7 +288,7 @@ class Shard:
         B, T = len(batch), config.max_seq_length
         ids = np.full((B, T), tokenizer.pad_id, np.int32)
         for i, (a_begin, a_end, b_begin, b_end, _) in enumerate(batch.tolist()):
-            b_column = a_end - a_begin + 2
+            b_column = a_end - a_begin + 2  # [CLS], A and [SEP] come before B
             ids[i, 1 : b_column - 1] = tokens[a_begin:a_end]
             ids[i, b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]
         first_sep = batch[:, pairs.A_END] - batch[:, pairs.A_BEGIN] + 1
