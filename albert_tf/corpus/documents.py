@@ -33,15 +33,16 @@ MAX_LINE_BYTES = 16 << 20
 # file without blank lines.
 MAX_DOCUMENT_CHARS = 4 << 20
 # Longer segments are cut; one in 200 sentences of Wikipedia is longer. A record
-# consists of two parts, A and B, of whole segments. With long segments, records would
-# cut off and lose much text, and A and B would nearly always have similar lengths.
+# consists of two parts, A and B, which are made of whole segments and then cut to fit.
+# With long segments, much text would be cut off and lost, and A and B would always have
+# similar lengths.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # The first two bytes of files with a byte order mark.
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
 _LINE_CHARS = 1 << 16  # longer lines are divided before they are tokenized
-# A function that encodes texts: their token ids.
+# A function from texts to the token ids of each text.
 _Encode = Callable[[list[str]], list[list[int]]]
 
 
@@ -367,8 +368,8 @@ def _cut(
     while (remaining := len(ids) - begin) > limit:
         num_segments = math.ceil(remaining / limit)
         size = math.ceil(remaining / num_segments)
-        # The next segment begins with the last of the `size` tokens after `begin` that
-        # begins a word. If none begins a word, this segment gets `size` tokens.
+        # The segment is as long as possible, but at most `size` tokens, so that a word
+        # begins after it. If this is impossible, it has `size` tokens.
         window = np.array(ids[begin : begin + size + 1])
         sizes = np.flatnonzero(find_starts(window)[1:]) + 1
         end = begin + (int(sizes[-1]) if sizes.size else size)

@@ -25,7 +25,7 @@ from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
 
-# Settings that must be equal in all record files of a run.
+# Attributes of `CorpusSettings` that must be equal in all record files of a run.
 _COMMON = (
     *("max_seq_length", "max_predictions", "released_behaviour"),
     *("favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
@@ -51,7 +51,7 @@ class DynamicMasking:
     def __call__(self, batch: Batch, seed: int, positions: tf.Tensor) -> Batch:
         """Masks a batch of tensors in a `tf.data` pipeline.
 
-        Batches of some hundred rows are the fastest.
+        Masking is fastest with some hundred rows in a batch.
 
         Args:
             batch: a batch that `records.parser(self.spec)` has parsed. Its records may
@@ -96,6 +96,7 @@ class DynamicMasking:
         Returns:
             The features, as from `__call__`.
         """
+        # The run's seed has no other use here, so its only use gets the number 0.
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:

@@ -1,4 +1,4 @@
-"""Makes record files: plan -> make shards -> merge -> describe.
+"""Makes record files, in steps: plan -> make shards -> merge -> describe.
 
 Each shard has a part of the records, and all shards are merged into the output files.
 Local processes or Apache Beam make and merge the shards. The shards are in the folder
@@ -35,7 +35,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 
     Args:
         config: the run's settings.
-        log: gets progress and warnings.
+        log: a text file that gets progress and warnings.
 
     Returns:
         The path of the training files' JSON description.
@@ -46,6 +46,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     """
     sizes = documents.find_files(config.input_file)
     tokenizer = shards.load_tokenizer(config)
+    # The default of both settings is the vocabulary's setting.
     config = dataclasses.replace(
         config,
         do_lower_case=tokenizer.do_lower_case,

@@ -66,7 +66,7 @@ Limits = Mapping[str, int]
 
 
 def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialises a batch as `tf.train.Example`s, each in the frame of TFRecord.
+    """Serialises a batch as `tf.train.Example`s, and makes a TFRecord record of each.
 
     Features are written in the order of their names, so equal numbers give equal bytes.
 
@@ -91,7 +91,7 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 class Writer:
-    """Appends records to an open file; `create` also opens the file.
+    """Appends records to a file that is open; `create` opens a file, too.
 
     Args:
         file: receives the records.
@@ -115,7 +115,7 @@ class Writer:
 
 
 def frame(record: bytes) -> bytes:
-    """Returns a serialised example with the length and the checksums of TFRecord."""
+    """Adds the length and the checksums of TFRecord to a serialised example."""
     size = struct.pack("<Q", len(record))
     return b"".join((size, masked_checksum(size), record, masked_checksum(record)))
 
@@ -155,7 +155,7 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
 def parser(
     spec: Spec, limits: Limits | None = None
 ) -> Callable[["tf.Tensor"], dict[str, "tf.Tensor"]]:
-    """Returns a function that parses serialised examples to a batch.
+    """Returns a function that parses a batch of serialised examples.
 
     Args:
         spec: the features, by name; other features of a record are ignored.
