@@ -139,7 +139,8 @@ def read(
     """
     lines = _decode(part, errors, counts, encoding)
     first_lines = list(itertools.islice(lines, 2))
-    if len(first_lines) == 1 and part.begin == 0:  # a file without `\n` before its end
+    # A file with a single line may have lines that end with `\r`.
+    if len(first_lines) == 1 and part.begin == 0:
         first_lines = list(enumerate(first_lines[0][1].split("\r"), 1))
     lines = itertools.chain(first_lines, lines)
     is_json = _holds_json_lines(part.file)
@@ -157,6 +158,7 @@ def read(
 
 
 def _holds_json_lines(path: str) -> bool:
+    """Returns whether a file has JSON lines, by its name."""
     return path.removesuffix(".gz").endswith(".jsonl")
 
 
@@ -228,9 +230,9 @@ def _decode(
 
 
 def _location(part: Range, number: int) -> str:
-    """Returns the location of a line of a range, for messages.
+    """Returns the file and the number of a line in the file, for messages.
 
-    This is slow, since it reads the file up to the range.
+    This is slow: to count lines, it reads the file up to the range.
 
     Args:
         part: the range.

@@ -141,16 +141,16 @@ def is_complete(
     return True
 
 
-def summarize(content: Mapping[str, Any]) -> str:
+def summarize(description: Mapping[str, Any]) -> str:
     """Returns the main numbers of a description, as a line for the log."""
-    numbers = content["statistics"]
+    numbers = description["statistics"]
     lost = numbers["truncated_tokens"] + numbers["dropped_tokens"]
     return (
-        f"{content['subset']}: {numbers['instances']:,} instances of "
+        f"{description['subset']}: {numbers['instances']:,} instances of "
         f"{numbers['mean_length']:.1f} tokens on average, "
         f"{numbers['predicted_share']:.1%} of them predicted, "
         f"{numbers['label_1_share']:.1%} with label 1, {lost:,} tokens truncated or "
-        f"dropped, {len(content['files'])} files\n"
+        f"dropped, {len(description['files'])} files\n"
     )
 
 
@@ -171,11 +171,11 @@ def describe(
         num_records: the number of records of each file, by subset and number.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
-    # Files in two folders may have the same name.
+    # Entries have relative paths, since files in two folders may have the same name.
     entries = {}
     for number, path in enumerate(config.record_files(subset)):
-        sizes = {"records": num_records[subset, number], "bytes": files.size(path)}
-        entries[os.path.relpath(path, folder)] = sizes
+        entry = {"records": num_records[subset, number], "bytes": files.size(path)}
+        entries[os.path.relpath(path, folder)] = entry
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
