@@ -38,7 +38,7 @@ def suffix(path: str | Path) -> str:
 
 
 def read_text(path: str | Path, encoding: str | None = None) -> str:
-    """Returns the decoded text of a file.
+    """Reads a text file, and returns its text as a string.
 
     Args:
         path: a file, plain or compressed with gzip.
@@ -53,7 +53,12 @@ def read_text(path: str | Path, encoding: str | None = None) -> str:
 def read_utf8(
     path: str | Path, encoding: str | None = None, handler: str = "strict"
 ) -> bytes:
-    """Returns the text of a file as bytes in UTF-8; see `to_utf8` for the arguments.
+    """Reads a text file, and returns its text as bytes in UTF-8.
+
+    Args:
+        path: a file, plain or compressed with gzip.
+        encoding: encoding of a file without a byte order mark; None means UTF-8.
+        handler: "strict", or "surrogateescape" to keep invalid bytes.
 
     Raises:
         InputError: the file cannot be read, or `to_utf8` raises it.

@@ -118,7 +118,7 @@ def parse_rows(
         value = parse(text, path)
         if isinstance(value, dict) and header is not None:
             header |= value
-        items = _items(value)
+        items = _find_rows(value)  # None if `value` is a single row
         if items is None:
             blank = text[: len(text) - len(text.lstrip())]
             yield blank.count("\n") + 1, value
@@ -133,9 +133,10 @@ def parse_rows(
 
 
 def locate_rows(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
-    """Yields the location ("file:line") and the value of each row that is not blank.
+    """Yields the location and the value of each row that is not blank.
 
-    The rows and the arguments are those of `parse_rows`.
+    The rows and the arguments are those of `parse_rows`. A location is "file:line", or
+    "file:row N" for item N of a list.
 
     Raises:
         JsonError: a row is broken.
@@ -147,7 +148,7 @@ def locate_rows(text: str, path: Any, header: dict[str, Any] | None = None) -> A
             yield f"{path}:{number}", value
 
 
-def _items(value: Any) -> list[Any] | None:
+def _find_rows(value: Any) -> list[Any] | None:
     """Returns the rows in a value that is a whole file; None if it is a single row."""
     if isinstance(value, dict):
         columns = list(value.values())
