@@ -1,4 +1,8 @@
-"""The settings of one run of the pretraining data generator."""
+"""The settings of one run of the pretraining data generator.
+
+Docstrings of classes are parts of --help: the first line is the heading of a group of
+flags, and `Args:` has the descriptions of the flags.
+"""
 
 import dataclasses
 import os
@@ -13,8 +17,8 @@ from albert_tf.errors import InputError
 
 Subset = Literal["train", "eval"]
 
-# Settings that `to_dict` leaves out: input and vocabulary, which `manifest.identity`
-# describes, and settings that do not change the records.
+# Settings that `to_dict` leaves out. `manifest.identify` describes the input and the
+# vocabulary more exactly than their paths do; the other settings do not change records.
 _OMITTED_FIELDS = (
     *("input_file", "spm_model_file", "vocab_file"),
     *("num_workers", "runner", "runner_options"),
@@ -142,14 +146,18 @@ class CorpusSettings(MaskingSettings):
         path, times = Counter(map(os.path.normpath, self.outputs)).most_common(1)[0]
         if times > 1:
             raise InputError(
-                f"--output_file: {path} would be written twice; the names of "
-                f"descriptions end in .json and held-out files have .eval in theirs"
+                f"--output_file: {path} would be written twice; the name of a "
+                f"description ends in .json, and that of a held-out file contains .eval"
             )
         if self.random_next_sentence and self.objective == "none":
             raise InputError("--random_next_sentence and --objective=none: give one")
 
     def base_path(self, subset: Subset) -> str:
-        """Returns the first output file without @N, with .eval for held-out text."""
+        """Returns the path of which the other paths of a subset are made.
+
+        It is the first name in `output_file` without @N. For held-out text, .eval is
+        added before the suffix: text.tfrecord becomes text.eval.tfrecord.
+        """
         base = re.sub("(?<=.)@[0-9]+$", "", self.output_file[0])
         stem, suffix = os.path.splitext(base)
         return base if subset == "train" else f"{stem}.eval{suffix}"
@@ -159,7 +167,11 @@ class CorpusSettings(MaskingSettings):
         return files.description_path(self.base_path(subset))
 
     def record_files(self, subset: Subset) -> list[str]:
-        """Returns the record files of a subset; for training, it expands name@N."""
+        """Returns the record files of a subset.
+
+        Training has all files of `output_file`; a name@N becomes N names. Held-out text
+        has one file.
+        """
         if subset == "eval":
             return [self.base_path("eval")]
         paths = []
@@ -186,14 +198,15 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def subsets(self) -> list[Subset]:
-        """The subsets of the documents; each has its own files."""
+        """The subsets of the documents; each has its own files. "eval" is held out."""
         return ["train", "eval"] if self.eval_fraction else ["train"]
 
     @property
     def samples_other_documents(self) -> bool:
         """Whether the second segment of a pair may come from another document.
 
-        For sop, this occurs only in the released generator, if one segment is left.
+        This is so for nsp. For sop, the released generator does this for a pair of only
+        one segment; this generator divides the segment instead.
         """
         objective = self.sentence_objective
         return objective == "nsp" or (objective == "sop" and self.released_behaviour)
@@ -217,7 +230,7 @@ class CorpusSettings(MaskingSettings):
     def max_predictions(self) -> int:
         """Maximum number of predictions in a record before `do_permutation` doubles it.
 
-        It is 0 if training masks the records.
+        It is 0 if the records have no masks, which --dynamic_masking draws later.
         """
         if not self.masked_lm_prob:
             return 0
@@ -229,12 +242,12 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def prediction_slots(self) -> int:
-        """P, the number of slots for predictions in a record."""
+        """P, the number of slots for predictions in a record; unused slots are zero."""
         return self.max_predictions * (2 if self.do_permutation else 1)
 
     @property
     def decode_errors(self) -> Literal["strict", "replace", "ignore"]:
-        """How `bytes.decode` handles invalid bytes."""
+        """The argument `errors` of `bytes.decode`: the handling of invalid bytes."""
         if self.input_file_mode == "rb":
             return "ignore"
         return "replace" if self.replace_invalid_utf8 else "strict"
@@ -242,7 +255,7 @@ class CorpusSettings(MaskingSettings):
     def to_dict(self) -> dict[str, object]:
         """Returns the settings that decide the records, as JSON values.
 
-        `manifest.identity` adds the vocabulary and the input.
+        The vocabulary and the input also decide them; `manifest.identify` adds these.
         """
         values = dataclasses.asdict(self)
         for name in (*_OMITTED_FIELDS, "random_next_sentence"):
@@ -255,7 +268,7 @@ class CorpusSettings(MaskingSettings):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
-        """Restores settings from a result of `to_dict`, with "-" for file names.
+        """Restores settings from a result of `to_dict`; "-" replaces all file names.
 
         Raises:
             InputError: a value is out of range.
@@ -264,7 +277,7 @@ class CorpusSettings(MaskingSettings):
         values = dict(settings)
         # Records without masks have 0, which the flag does not accept.
         values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
-        # `to_dict` stores base names. Files in two folders can have the same one, and
-        # the class would reject it as a file that is given twice.
+        # `to_dict` stores names without folders. Two files in different folders can
+        # have the same name, and `__post_init__` would reject this name as given twice.
         values["output_file"] = ("-",)
         return cls(input_file=("-",), spm_model_file="-", **values)

@@ -26,19 +26,23 @@ from albert_tf.errors import InputError, quote, wrap_read
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
 RANGE_BYTES = 1 << 18
-# Larger, because the search for the end of a range takes a request to the file system.
+# Ranges of remote files are larger: finding the end of a range takes a remote request.
 REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
-# Longer documents are divided, because a file without blank lines must fit into memory.
+# A document is in memory as a whole, so a longer one is divided: for example, a large
+# file without blank lines.
 MAX_DOCUMENT_CHARS = 4 << 20
-# One in 200 sentences of Wikipedia is longer. With longer segments, much text would not
-# fit into records and be lost, and A and B would always have similar lengths.
+# Longer segments are cut; one in 200 sentences of Wikipedia is longer. A record
+# consists of two parts, A and B, which are made of whole segments and then cut to fit.
+# With long segments, much text would be cut off and lost, and A and B would always have
+# similar lengths.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # The first two bytes of files with a byte order mark.
 _MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
-_LINE_CHARS = 1 << 16  # longer lines are tokenized in parts
+_LINE_CHARS = 1 << 16  # longer lines are divided before they are tokenized
+# A function from texts to the token ids of each text.
 _Encode = Callable[[list[str]], list[list[int]]]
 
 
@@ -57,10 +61,11 @@ class Range(NamedTuple):
 
 
 def find_files(patterns: Sequence[str]) -> dict[str, int]:
-    """Lists the files that match the patterns, sorted for each pattern.
+    """Finds the files that match the patterns.
 
     Returns:
-        {path: size in bytes}.
+        {path: size in bytes}, in the order of the patterns, and sorted by path for each
+        pattern.
 
     Raises:
         InputError: a pattern matches no file, or two patterns match the same file.
@@ -83,8 +88,10 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
-    """Divides files into ranges of about `RANGE_BYTES`.
+def divide_files(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
+    """Divides files into ranges of about `RANGE_BYTES`, between documents.
+
+    Gzip and UTF-16 files are not divided.
 
     Args:
         sizes: {path: bytes}, as from `find_files`.
@@ -97,7 +104,7 @@ def ranges(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
         begin = 0
         with files.open_binary(path) as file:
             head = file.read(2)
-            if head == GZIP_MAGIC or head in _UTF_16:  # cannot be divided
+            if head == GZIP_MAGIC or head in _UTF_16:
                 ratio = _GZIP_RATIO if head == GZIP_MAGIC else 1
                 yield Range(path, 0, None), size * ratio
                 continue
@@ -112,12 +119,13 @@ def read(
 ) -> Iterator[list[str]]:
     r"""Reads the documents of a range.
 
-    If a file has no `\n` before its end, `\r` ends lines.
+    Blank lines separate documents; in JSON lines, each line is a document. If a file
+    has no `\n` before its end, `\r` ends lines.
 
     Args:
         part: the range to read; a .jsonl or .jsonl.gz file has JSON lines.
-        errors: the handling of invalid bytes: "strict", "replace" or "ignore", see
-            `bytes.decode`.
+        errors: the handling of invalid bytes: "strict" (an error), "replace" (by
+            U+FFFD) or "ignore" (drops them).
         counts: counts the `lines`, and the `undecodable_lines` among them.
         encoding: the encoding of a file without a byte order mark.
 
@@ -131,7 +139,8 @@ def read(
     """
     lines = _decode(part, errors, counts, encoding)
     first_lines = list(itertools.islice(lines, 2))
-    if len(first_lines) == 1 and part.begin == 0:  # a file without `\n` before its end
+    # A file with a single line may have lines that end with `\r`.
+    if len(first_lines) == 1 and part.begin == 0:
         first_lines = list(enumerate(first_lines[0][1].split("\r"), 1))
     lines = itertools.chain(first_lines, lines)
     is_json = _holds_json_lines(part.file)
@@ -149,11 +158,17 @@ def read(
 
 
 def _holds_json_lines(path: str) -> bool:
+    """Returns whether a file has JSON lines, by its name."""
     return path.removesuffix(".gz").endswith(".jsonl")
 
 
 def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Yields the lines of each text, and an empty line after each text."""
+    """Yields the lines of the text of each JSON line, and "" after each text.
+
+    Args:
+        part: the range, for messages.
+        lines: the numbers and the contents of the lines.
+    """
     for number, line in lines:
         if not line.strip():
             continue
@@ -172,11 +187,14 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 def _decode(
     part: Range, errors: str, counts: Counter, encoding: str
 ) -> Iterator[tuple[int, str]]:
-    """Yields the number of each line in the range, from 1, and its text; see `read`."""
+    """Yields the number of each line in the range, from 1, and its decoded text.
+
+    The arguments are those of `read`.
+    """
     to_utf8(b" ", part.file, encoding)  # checks the name of the encoding
     end = math.inf if part.end is None else part.end
     offset, number = part.begin, 0
-    expected = "text, plain or a whole gzip file"
+    expected = "text, or a complete gzip file of text"
     with files.open_binary(part.file) as raw, wrap_read(part.file, expected):
         head = raw.read(2)
         raw.seek(offset)
@@ -201,8 +219,8 @@ def _decode(
                     raise InputError(
                         f"{_location(part, number)}, byte {offset + error.start}: not "
                         f"{encoding.upper()} (byte 0x{line[error.start]:02x}); "
-                        f"--encoding names another encoding, and "
-                        f"--replace_invalid_utf8 puts U+FFFD there"
+                        f"give the right --encoding, or --replace_invalid_utf8 to put "
+                        f"U+FFFD there"
                     ) from error
                 text = line.decode(encoding, errors)
                 counts["undecodable_lines"] += 1
@@ -212,9 +230,9 @@ def _decode(
 
 
 def _location(part: Range, number: int) -> str:
-    """Returns the location of a line of a range, for messages.
+    """Returns the file and the number of a line in the file, for messages.
 
-    This is slow, since it reads the file up to the range.
+    This is slow: to count lines, it reads the file up to the range.
 
     Args:
         part: the range.
@@ -250,27 +268,28 @@ def tokenize(
 ) -> Iterator[list[list[int]]]:
     """Yields the segments of each document that has tokens, as token ids.
 
+    A line becomes one segment, or several segments if it has many tokens.
+
     Args:
         documents: the lines of each document.
         config: the run's settings.
         tokenizer: the tokenizer of the vocabulary.
-        counts: counts the `lines_cut`, which are lines that become several segments.
+        counts: counts the `lines_cut`, the lines that become several segments.
     """
     rule = config.word_start_rule
-    starts = word_starts(tokenizer, rule)
+    find_starts = word_starts(tokenizer, rule)
     encode: _Encode = tokenizer.encode_batch
     if rule == "released":
         encode = tokenizer.encode_batch_as_released
     elif rule == "spaces":
         encode = functools.partial(_encode_words, tokenizer)
-    # Two segments must fit into a record.
+    # A segment has at most half of a record's tokens, so that two segments fit.
     limit = min(MAX_SEGMENT_TOKENS, config.max_num_tokens // 2)
     for lines in documents:
         segments = [ids for ids in _encode_lines(encode, lines) if ids]
         if not config.released_behaviour:
-            segments = [
-                part for ids in segments for part in _cut(ids, limit, starts, counts)
-            ]
+            parts = (_cut(ids, limit, find_starts, counts) for ids in segments)
+            segments = list(itertools.chain.from_iterable(parts))
         if segments:
             yield segments
 
@@ -279,21 +298,23 @@ def tokenize(
 def word_starts(
     tokenizer: Tokenizer, rule: Literal["word_mark", "spaces", "released"]
 ) -> WordStarts:
-    """Returns the word starts of a rule, and keeps them: they take time to build.
+    """Returns the function that finds the first tokens of words by a rule.
 
-    With the rule "spaces", ids of at least V, the vocabulary's size, continue a word.
-    See `_encode_words`.
+    Its arrays take time to build, so they are cached. With the rule "spaces", it
+    expects ids of `_encode_words`, which are at least the vocabulary's size if they
+    continue a word.
     """
     if rule != "spaces":
         return tokenizer.word_starts(rule)
     begins = np.arange(2 * tokenizer.vocab_size) < tokenizer.vocab_size
-    return WordStarts(begins, np.zeros_like(begins), np.zeros_like(begins))
+    never = np.zeros_like(begins)
+    return WordStarts(begins, begins_after_end=never, ends_word=never)
 
 
 def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
-    """Encodes the words between spaces.
+    """Encodes lines for the rule "spaces", by which words are the parts between spaces.
 
-    To mark the ids that continue a word, it adds the vocabulary's size to them.
+    An id that continues a word is marked: the vocabulary's size is added.
     """
     words = [line.split() for line in lines]
     groups = list(_encode_groups(tokenizer.encode_batch, words))
@@ -303,17 +324,19 @@ def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
 
 
 def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
-    """Encodes lines; divides very long lines into parts.
+    """Encodes lines; tokenizes very long lines in parts, to save memory.
 
     A tokenizer needs memory of 200 times the size of its text.
 
-    **As released:** a line is one text. Here parts end at white space, where tokens
-    also end. So tokens differ only in two cases: in 65,536 characters without white
-    space, and in lines of more than about 500,000 characters. In a text of this length,
-    the tokenizer's sums of scores lose their last digits.
+    **As released:** the released code tokenizes a line as a whole. Here each part of a
+    long line ends at white space, where a token ends, too. So the tokens differ only in
+    two cases: a line has 65,536 characters without white space, or it has more than
+    about 500,000 characters. In a text of this length, the tokenizer's sums of scores
+    lose their last digits.
     """
     part_pattern = rf"\S.{{0,{_LINE_CHARS - 1}}}"
-    # The longest part before white space or the end; without white space, a full part.
+    # First choice: the longest part that ends before white space or at the line's end.
+    # Second choice, if there is no such part: `_LINE_CHARS` characters.
     pattern = re.compile(rf"{part_pattern}(?!\S)|{part_pattern}", re.DOTALL)
     parts = [
         pattern.findall(line) if len(line) > _LINE_CHARS else [line] for line in lines
@@ -325,13 +348,17 @@ def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
 def _encode_groups(
     encode: _Encode, groups: Sequence[list[str]]
 ) -> Iterator[list[list[int]]]:
-    """Encodes the texts of all groups in one call; yields the ids of each group."""
+    """Encodes the texts of all groups in one call.
+
+    Yields:
+        For each group, the token ids of each text.
+    """
     encoded = iter(encode(list(itertools.chain.from_iterable(groups))))
     return (list(itertools.islice(encoded, len(texts))) for texts in groups)
 
 
 def _cut(
-    ids: list[int], limit: int, starts: WordStarts, counts: Counter
+    ids: list[int], limit: int, find_starts: WordStarts, counts: Counter
 ) -> Iterator[list[int]]:
     """Cuts a long line, such as a paragraph, into segments of at most `limit` tokens.
 
@@ -343,9 +370,11 @@ def _cut(
     while (remaining := len(ids) - begin) > limit:
         num_segments = math.ceil(remaining / limit)
         size = math.ceil(remaining / num_segments)
-        # A segment ends before the last word start after its first token.
-        offsets = np.flatnonzero(starts(np.array(ids[begin : begin + size + 1]))[1:])
-        end = begin + (int(offsets[-1]) + 1 if offsets.size else size)
+        # The segment is as long as possible, but at most `size` tokens, so that a word
+        # begins after it. If this is impossible, it has `size` tokens.
+        window = np.array(ids[begin : begin + size + 1])
+        sizes = np.flatnonzero(find_starts(window)[1:]) + 1
+        end = begin + (int(sizes[-1]) if sizes.size else size)
         yield ids[begin:end]
         begin = end
     yield ids[begin:]

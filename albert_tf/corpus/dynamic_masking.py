@@ -1,7 +1,8 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
-The records have each instance once. Each epoch has other masks and another order of A
-and B. `token_boundary` marks the first tokens of words, so masking needs no tokenizer.
+The files contain each record once. In each epoch, a record gets other masks and a newly
+drawn order of A and B. The feature `token_boundary` marks the first tokens of words, so
+masking needs no tokenizer.
 
 Masking runs in Python inside `tf.data`, on the host that reads the records (for a TPU,
 the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain it.
@@ -24,7 +25,7 @@ from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
 
-# Settings that must be equal in all record files of a run.
+# Attributes of `CorpusSettings` that must be equal in all record files of a run.
 _COMMON = (
     *("max_seq_length", "max_predictions", "released_behaviour"),
     *("favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
@@ -35,8 +36,10 @@ _COMMON = (
 class DynamicMasking:
     """Masks batches of parsed records by the generator's rules.
 
+    Use `for_records` to build an instance.
+
     Attributes:
-        rules: how to mask.
+        rules: the rules of masking.
         redraw_order: whether to draw the order of A and B again.
         spec: the features to read from the records.
     """
@@ -46,32 +49,35 @@ class DynamicMasking:
     spec: records.Spec
 
     def __call__(self, batch: Batch, seed: int, positions: tf.Tensor) -> Batch:
-        """Masks a batch inside `tf.data`; some hundred rows are the fastest size.
+        """Masks a batch of tensors in a `tf.data` pipeline.
+
+        Masking is fastest with some hundred rows in a batch.
 
         Args:
-            batch: the result of `records.parser(spec)`, see `shards.spec`. Records
-                that are already masked may have more or fewer slots than the result.
+            batch: a batch that `records.parser(self.spec)` has parsed. Its records may
+                have masks, and more or fewer slots than the result.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run. A row's masks
                 depend only on `seed` and on its position.
 
         Returns:
-            The batch with other `input_ids`; and int32 [B, P] `masked_lm_positions` (in
-            rising order) and `masked_lm_ids`, float32 [B, P] `masked_lm_weights`, with
-            0 in unused slots. If the order is drawn again, `segment_ids`,
-            `token_boundary` and `next_sentence_labels` agree with it.
+            The batch with new `input_ids`, `masked_lm_positions` (int32 [B, P], in
+            rising order), `masked_lm_ids` (int32 [B, P]) and `masked_lm_weights`
+            (float32 [B, P]), which are zero in unused slots. If the order is drawn
+            again, `segment_ids`, `token_boundary` and `next_sentence_labels` are those
+            of the new order.
         """
         P = self.rules.config.prediction_slots
         specs = {name: (value.dtype, value.shape) for name, value in batch.items()}
         for name, dtype in masking.FEATURES.items():
             specs[name] = tf.as_dtype(dtype), [batch["input_ids"].shape[0], P]
 
-        def mask(positions: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+        def mask_arrays(positions: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
             masked = self.mask(dict(zip(batch, values, strict=True)), seed, positions)
             return [masked[name] for name in specs]
 
         dtypes = [dtype for dtype, _ in specs.values()]
-        masked = tf.numpy_function(mask, [positions, *batch.values()], dtypes)
+        masked = tf.numpy_function(mask_arrays, [positions, *batch.values()], dtypes)
         for value, (_, shape) in zip(masked, specs.values(), strict=True):
             value.set_shape(shape)
         return dict(zip(specs, masked, strict=True))
@@ -79,7 +85,18 @@ class DynamicMasking:
     def mask(
         self, batch: Mapping[str, np.ndarray], seed: int, positions: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Masks a batch of arrays, see `__call__`; draws a seed for each row."""
+        """Masks a batch of NumPy arrays.
+
+        Args:
+            batch: the features, as for `__call__`.
+            seed: the run's seed.
+            positions: int64 [B], the position of each row in the run. `seed` and the
+                position decide the seed of the row.
+
+        Returns:
+            The features, as from `__call__`.
+        """
+        # The run's seed has no other use here, so its only use gets the number 0.
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:
@@ -93,14 +110,15 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    The descriptions give the rules that are not in `settings`, such as whole words or
-    permutation. The order of A and B is drawn again only for SOP in which B never comes
-    from another document.
+    The description of a record file has the rules that `settings` does not have, such
+    as whole words or permutation. The order of A and B is drawn again only for the
+    objective "sop", and only if B never comes from another document.
 
     Args:
         files: record files of `create_pretraining_data.py`, with or without masks. All
             must have the same vocabulary and objective.
-        settings: which tokens to predict; default: the defaults of the flags.
+        settings: the settings of masking, which replace those of the records. Default:
+            the default values of the flags.
 
     Raises:
         InputError: a file has no description, a description is from another version,
@@ -123,7 +141,7 @@ def for_records(
     rules = masking.Rules(dataclasses.replace(config, **changes), vocabulary)
     is_sop = config.sentence_objective == "sop"
     redraw_order = is_sop and not config.samples_other_documents
-    return DynamicMasking(rules, redraw_order, shards.spec(config))
+    return DynamicMasking(rules, redraw_order, shards.make_spec(config))
 
 
 def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
@@ -142,7 +160,7 @@ def _read_settings(path: str) -> tuple[CorpusSettings, dict[str, Any]]:
 
 
 def _restore_original_ids(batch: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the ids before any masking of the records, int32 [B, T]."""
+    """Returns the `input_ids` before the generator masked them, int32 [B, T]."""
     ids = batch["input_ids"]
     if "masked_lm_ids" not in batch:
         return ids
@@ -156,14 +174,21 @@ def _restore_original_ids(batch: Mapping[str, np.ndarray]) -> np.ndarray:
 def _redraw_order(batch: dict[str, np.ndarray], seeds: np.ndarray) -> None:
     """Draws the order of A and B again, and changes the features of `batch`.
 
-    A swap rotates the tokens after [CLS]: A [SEP] B [SEP] becomes B [SEP] A [SEP].
+    To swap A and B, the tokens after [CLS] are rotated: A [SEP] B [SEP] becomes
+    B [SEP] A [SEP].
+
+    Args:
+        batch: the features of the records; the ids have no masks.
+        seeds: uint64 [B], the seed of each row.
     """
-    # The highest bit of a random number is 0 or 1 with equal probability.
+    # The new label is the highest bit of a random number: 0 or 1 with equal
+    # probability.
     new_labels = masking.draw(seeds, masking.ORDER, index=0)[:, None] >> np.uint64(63)
     swap = new_labels != batch["next_sentence_labels"]
     sep_a, sep_b = (position[:, None] for position in masking.sep_positions(batch))
     column = np.arange(batch["input_ids"].shape[1])
-    # Columns 1 to sep_b hold A and B. `source` is the column from which to copy.
+    # Columns 1 to sep_b have A and B with their [SEP]. `source` is the column from
+    # which each column is copied.
     rotated = 1 + (column - 1 + swap * sep_a) % sep_b
     source = np.where((column > 0) & (column <= sep_b), rotated, column)
     sep_a = np.where(swap, sep_b - sep_a, sep_a)

@@ -1,4 +1,4 @@
-"""Reads and writes local files, and remote files with Apache Beam."""
+"""Reads and writes local files, and remote files (such as gs://) with Apache Beam."""
 
 import contextlib
 import glob as local_glob
@@ -20,12 +20,15 @@ _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
 def description_path(record_file: str) -> str:
-    """Returns the path of the JSON file that describes a record file."""
+    """Returns the path of the JSON file that describes a record file.
+
+    All shards of an output file have the same description: name.json for name@N.
+    """
     return f"{_SHARD.sub('', record_file)}.json"
 
 
 def glob(pattern: str) -> dict[str, int]:
-    """Returns the files that match a path or pattern, with their sizes in bytes."""
+    """Returns {path: size in bytes} of the files that match a path or a pattern."""
     if is_remote(pattern):
         [match] = beam_file_systems().match([pattern])
         return {file.path: file.size_in_bytes for file in match.metadata_list}
@@ -48,7 +51,7 @@ def modification_time(path: str) -> float:
 
 
 def open_binary(path: str) -> IO[bytes]:
-    """Opens a file for reading.
+    """Opens a file for reading; a compressed file is not decompressed.
 
     Raises:
         InputError: the file cannot be opened.
@@ -68,7 +71,8 @@ def read_json(path: str) -> dict[str, Any] | None:
     if size(path) is None:
         return None
     with open_binary(path) as file, errors.wrap_read(path, "a JSON object"):
-        return {**json.loads(file.read())}  # ** raises an error for other values
+        # For a value that is no object, ** raises TypeError.
+        return {**json.loads(file.read())}
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
@@ -83,7 +87,8 @@ def create(path: str) -> Iterator[IO[bytes]]:
     """Opens a temporary file for writing, and names it `path` when it is complete.
 
     Raises:
-        InputError: a local file cannot be written.
+        InputError: a local file cannot be written. For remote files, Beam's errors are
+            raised.
     """
     if not is_remote(path):
         with atomic(path) as file:
@@ -101,7 +106,7 @@ def create(path: str) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(targets: Iterable[str]) -> None:
-    """Removes the temporary files of killed processes in the folders of `targets`."""
+    """Removes the temporary files that killed processes left for local targets."""
     for target in targets:
         if not is_remote(target):
             remove_temporary(Path(target).parent, Path(target).name)
@@ -148,7 +153,10 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def real_path(path: str) -> str:
-    """Returns a path that is equal for all paths of the same file."""
+    """Returns the absolute path without links, which is the same for one local file.
+
+    A remote path is returned unchanged.
+    """
     return path if is_remote(path) else os.path.realpath(path)
 
 

@@ -1,10 +1,10 @@
-"""Makes record files: plan -> make shards -> merge -> describe.
+"""Makes record files, in steps: plan -> make shards -> merge -> describe.
 
 Each shard has a part of the records, and all shards are merged into the output files.
-Unfinished files are in the folder `<output>.work`. For each complete shard and output
-file, that folder gets a JSON file. A later run that finds this JSON file does not make
-the shard or output file again. Local processes or Apache Beam make and merge the
-shards.
+Local processes or Apache Beam make and merge the shards. The shards are in the folder
+`<output>.work` until the run is complete. For each complete shard and output file, that
+folder gets a JSON file. A later run that finds the JSON file does not make the shard or
+output file again.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from albert_tf.data import cores
 from albert_tf.data.files import lock_folder
 from albert_tf.errors import InputError
 
+# The time between two lines of progress in a log that is not a terminal.
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -34,7 +35,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 
     Args:
         config: the run's settings.
-        log: gets progress and warnings.
+        log: a text file that gets progress and warnings.
 
     Returns:
         The path of the training files' JSON description.
@@ -45,27 +46,28 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     """
     sizes = documents.find_files(config.input_file)
     tokenizer = shards.load_tokenizer(config)
+    # The default of both settings is the vocabulary's setting.
     config = dataclasses.replace(
         config,
         do_lower_case=tokenizer.do_lower_case,
         keep_accents=tokenizer.keep_accents,
     )
-    identity = manifest.identity(config, tokenizer, sizes)
+    identity = manifest.identify(config, tokenizer, sizes)
     description_path = config.description_path("train")
     work = f"{config.base_path('train')}.work"
     if manifest.is_complete(config, identity, log):
         log.write(f"{description_path}: nothing to do, its files are complete\n")
     else:
         files.check_outputs(config.outputs, sizes)
-        plan = shards.plan(sizes, config)
-        num_workers = min(config.num_workers or cores.available(), len(plan))
+        plans = shards.make_plans(sizes, config)
+        num_workers = min(config.num_workers or cores.available(), len(plans))
         pool = workers.pool(num_workers, config.runner, config.runner_options)
         is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
         with lock, pool as run:
             files.remove_unfinished(config.outputs)  # temporary files of killed runs
             _prepare_folder(work, identity, log)
-            _make_files(config, identity, plan, work, log, run)
+            _make_files(config, identity, plans, work, log, run)
     files.remove_folder(work)
     # Records may be moved to other machines, and training on them needs the vocabulary.
     manifest.copy_vocabulary(description_path, tokenizer.path)
@@ -73,7 +75,13 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
 
 
 def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> None:
-    """Deletes the unfinished files if their settings or their input was different."""
+    """Deletes unfinished files of an earlier run with other settings or input.
+
+    Args:
+        work: the folder of unfinished files.
+        identity: the result of `manifest.identify` for this run.
+        log: gets a line if files are deleted.
+    """
     settings_path = f"{work}/settings.json"
     earlier_identity = files.read_json(settings_path)
     if earlier_identity == identity:
@@ -87,7 +95,7 @@ def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> Non
 def _make_files(
     config: CorpusSettings,
     identity: Mapping[str, Any],
-    plan: Sequence[shards.ShardPlan],
+    plans: Sequence[shards.ShardPlan],
     work: str,
     log: IO[str],
     run: workers.Run,
@@ -96,31 +104,30 @@ def _make_files(
 
     Args:
         config: the run's settings.
-        identity: the result of `manifest.identity`.
-        plan: the result of `shards.plan`.
+        identity: the result of `manifest.identify`.
+        plans: the plans of all shards.
         work: the folder of unfinished files.
         log: gets progress and warnings.
-        run: a function that `workers.pool` yields.
+        run: runs jobs; the function that `workers.pool` yields.
     """
     jobs: list[tuple[Any, ...]] = [
-        (f"{work}/{shard.subset}-{shard.number:05}.json", config, shard)
-        for shard in plan
+        (f"{work}/{plan.subset}-{plan.number:05}.json", config, plan) for plan in plans
     ]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
-    # The keys of both are the subset and the number of an output file.
+    # `blocks` and `num_records` have a key (subset, number) for each output file.
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
     num_records: Counter = Counter()
-    for (path, _, shard), result in zip(jobs, results, strict=True):
-        counts[shard.subset].update(result["counts"])
+    for (path, _, plan), result in zip(jobs, results, strict=True):
+        counts[plan.subset].update(result["counts"])
         shard_path = shards.record_file(path)
         for block in map(shards.Block._make, result["blocks"]):
-            blocks[shard.subset, block.file].append((shard_path, block))
-            num_records[shard.subset, block.file] += block.records
+            blocks[plan.subset, block.file].append((shard_path, block))
+            num_records[plan.subset, block.file] += block.records
     for warning in manifest.check_input(counts, config):
         log.write(f"warning: {warning}\n")
     subsets = [subset for subset in config.subsets if counts[subset]["instances"]]
-    # Existing descriptions belong to other records.
+    # Descriptions of an earlier run do not describe the files that `merge` makes now.
     files.remove(config.description_path(subset) for subset in config.subsets)
     jobs = [
         (f"{work}/merge-{subset}-{n:05}.json", config, subset, n, blocks[subset, n])
@@ -128,11 +135,12 @@ def _make_files(
         for n in range(len(config.record_files(subset)))
     ]
     _run_jobs("files", shards.merge, jobs, work, log, run)
-    # The description of the training files comes last: it makes the run complete.
+    # The description of the training files comes last: `manifest.is_complete` accepts a
+    # run only if all its descriptions exist.
     for subset in subsets[::-1]:
         description = manifest.describe(identity, config, subset, counts, num_records)
         files.write_json(config.description_path(subset), description)
-        log.write(manifest.summary(description))
+        log.write(manifest.summarize(description))
 
 
 def _run_jobs(
@@ -148,10 +156,11 @@ def _run_jobs(
     Args:
         name: a plural noun for the results, for messages.
         function: the function that does one job.
-        jobs: the arguments of `function`; the first is the path of its result.
-        work: see `_make_files`.
-        log: see `_make_files`.
-        run: see `_make_files`.
+        jobs: the arguments of `function` for each job; the first of them is the path of
+            the job's result, a JSON file.
+        work: the folder of unfinished files.
+        log: gets progress.
+        run: runs jobs; the function that `workers.pool` yields.
 
     Raises:
         InputError: a job raised an InputError.

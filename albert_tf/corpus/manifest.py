@@ -14,7 +14,8 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # a larger share of unknown tokens causes a warning
-# Counters of a subset. They count a text once for each of its duplicates.
+# Counters of records, summed over all duplicates: with a `dupe_factor` of 40, a segment
+# that is always dropped counts 40 times.
 _RECORD_COUNTERS = (
     *("truncated_tokens", "dropped_tokens", "dropped_segments"),
     *("instances", "instance_tokens"),
@@ -24,11 +25,11 @@ _RECORD_COUNTERS = (
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    If `--output_file` had several names, only files of the first name have a
-    description under the path of `files.description_path`.
+    A run has one description for all files of a subset. Its path follows from the first
+    name in `--output_file`, so it is found only from files of this name.
 
     Returns:
-        The description, or None if the file has none.
+        The description, or None if none is found.
 
     Raises:
         InputError: the description cannot be read or is damaged.
@@ -46,7 +47,13 @@ def read(record_file: str) -> dict[str, Any] | None:
 
 
 def copy_vocabulary(description_path: str, vocabulary: str) -> None:
-    """Copies a vocabulary to a description's folder, unless its name exists there.
+    """Copies a vocabulary to the folder of a description.
+
+    If the folder has a file of this name, nothing is copied.
+
+    Args:
+        description_path: the path of the description.
+        vocabulary: the path of the vocabulary.
 
     Raises:
         InputError: the copy cannot be written.
@@ -58,12 +65,17 @@ def copy_vocabulary(description_path: str, vocabulary: str) -> None:
             file.write(source.read())
 
 
-def identity(
+def identify(
     config: CorpusSettings, tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns all values that decide the records.
+    """Returns all values that decide the records, so runs can be compared.
 
     The input files are identified by their sizes and modification times.
+
+    Args:
+        config: the run's settings.
+        tokenizer: the tokenizer of the vocabulary.
+        sizes: {path: bytes} of the input files.
     """
     return {
         "format": FORMAT,
@@ -90,11 +102,11 @@ def describe_vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
 def is_complete(
     config: CorpusSettings, identity: Mapping[str, Any], log: IO[str]
 ) -> bool:
-    """Returns whether an earlier run made all files.
+    """Returns whether an earlier run with the same `identity` made all files.
 
     Args:
         config: the run's settings.
-        identity: the result of `identity` for these settings.
+        identity: the result of `identify` for these settings.
         log: gets a line if the text has changed.
 
     Raises:
@@ -129,16 +141,16 @@ def is_complete(
     return True
 
 
-def summary(content: Mapping[str, Any]) -> str:
-    """Returns a description's main numbers as a line of text."""
-    numbers = content["statistics"]
+def summarize(description: Mapping[str, Any]) -> str:
+    """Returns the main numbers of a description, as a line for the log."""
+    numbers = description["statistics"]
     lost = numbers["truncated_tokens"] + numbers["dropped_tokens"]
     return (
-        f"{content['subset']}: {numbers['instances']:,} instances of "
+        f"{description['subset']}: {numbers['instances']:,} instances of "
         f"{numbers['mean_length']:.1f} tokens on average, "
         f"{numbers['predicted_share']:.1%} of them predicted, "
         f"{numbers['label_1_share']:.1%} with label 1, {lost:,} tokens truncated or "
-        f"dropped, {len(content['files'])} files\n"
+        f"dropped, {len(description['files'])} files\n"
     )
 
 
@@ -152,18 +164,18 @@ def describe(
     """Returns the description of a subset's files.
 
     Args:
-        identity: the result of `identity`.
+        identity: the result of `identify`.
         config: the run's settings.
         subset: "train" or "eval".
         counts: for each subset, the sum of its shards' counters.
         num_records: the number of records of each file, by subset and number.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
-    # Files in two folders may have the same name.
+    # Entries have relative paths, since files in two folders may have the same name.
     entries = {}
     for number, path in enumerate(config.record_files(subset)):
-        sizes = {"records": num_records[subset, number], "bytes": files.size(path)}
-        entries[os.path.relpath(path, folder)] = sizes
+        entry = {"records": num_records[subset, number], "bytes": files.size(path)}
+        entries[os.path.relpath(path, folder)] = entry
     vocabulary = config.spm_model_file or config.vocab_file
     return {
         "subset": subset,
@@ -194,21 +206,21 @@ def check_input(
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
     counts = sum(subset_counts.values(), Counter())
     num_train, num_held_out = counts["train_documents"], counts["eval_documents"]
-    documents = num_train + num_held_out
-    unknown = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
+    num_documents = num_train + num_held_out
+    unknown_share = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
     needs_others = config.samples_other_documents
-    # {message: whether it applies}
+    # {message: whether the mistake was made}; the first one is reported.
     mistakes = {
-        f"{input_file}: no text in it": not documents,
-        f"{eval_fraction}: holds out all documents ({documents})": not num_train,
+        f"{input_file}: no text in it": not num_documents,
+        f"{eval_fraction}: holds out all documents ({num_documents})": not num_train,
         f"{input_file}: one document, and the second segment must come from another; "
         f"expected a blank line between documents": needs_others and num_train < 2,
-        f"{eval_fraction}: holds out one document of {documents}, and the second "
+        f"{eval_fraction}: holds out one document of {num_documents}, and the second "
         f"segment must come from another": needs_others and num_held_out == 1,
         f"{input_file}: all {counts['dropped_segments']} segments are single words; "
         f"expected sentences": any(
-            each[f"{subset}_documents"] and not each["instances"]
-            for subset, each in subset_counts.items()
+            counter[f"{subset}_documents"] and not counter["instances"]
+            for subset, counter in subset_counts.items()
         ),
     }
     for message, applies in mistakes.items():
@@ -217,14 +229,14 @@ def check_input(
     undecodable, lines = counts["undecodable_lines"], counts["lines"]
     warnings = {
         f"the input is one document of {lines:,} lines, without a blank line": (
-            documents == 1 and lines > 1
+            num_documents == 1 and lines > 1
         ),
         f"{undecodable} lines have bytes that are not UTF-8": undecodable,
-        f"{eval_fraction}: holds out no document of {documents}": (
+        f"{eval_fraction}: holds out no document of {num_documents}": (
             config.eval_fraction and not num_held_out
         ),
-        f"{unknown:.1%} of the tokens are unknown: the vocabulary does not fit this "
-        f"text": unknown > MAX_UNKNOWN,
+        f"{unknown_share:.1%} of the tokens are unknown: the vocabulary does not fit "
+        f"this text": unknown_share > MAX_UNKNOWN,
     }
     return [message for message, applies in warnings.items() if applies]
 
@@ -232,7 +244,7 @@ def check_input(
 def _statistics(
     config: CorpusSettings, subset: Subset, subset_counts: Mapping[Subset, Counter]
 ) -> dict[str, Any]:
-    """Returns the statistics of a subset, see `describe`."""
+    """Returns the statistics of a subset; the arguments are those of `describe`."""
     counts, total = subset_counts[subset], sum(subset_counts.values(), Counter())
     tokens, instances = counts["instance_tokens"], counts["instances"]
     kinds = ("masked", "kept", "random", "permuted")
@@ -254,6 +266,12 @@ def _statistics(
 
 
 def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
-    """Returns {number of words: number of spans with this number of words}."""
+    """Returns {number of words: number of spans with this number of words}.
+
+    Args:
+        counts: the counters of a subset.
+        name: "spans" for accepted or "spans_drawn" for drawn spans.
+        ngram: the maximum number of words.
+    """
     spans = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
     return {words: count for words, count in spans.items() if count}

@@ -1,9 +1,9 @@
 """Masks n-grams of whole words, a batch at a time, without a loop over tokens.
 
-The paper (section 3.1) draws spans of 1 to `ngram` words until they have 15 % of the
-tokens. The probability of a span of n words is proportional to 1/n. Of the tokens in
-the spans, 80 % become [MASK], 10 % do not change, and 10 % become a random token. The
-settings can change these shares.
+The paper (section 3.1) draws spans of 1 to `ngram` words until they contain 15 % of the
+tokens. The probability of a span of n words is proportional to 1/n. Then 80 % of the
+tokens in the spans become [MASK], 10 % do not change, and 10 % become a random token.
+The settings can change these numbers.
 
 All draws of a row depend only on its seed, so a row gets the same masks in any batch.
 The generator draws the seeds; `dynamic_masking` computes them from the row's position
@@ -21,41 +21,43 @@ import numpy as np
 
 from albert_tf.corpus.config import CorpusSettings
 
-# Uses of random numbers; each has its own 2^32 numbers of a seed's sequence. With
-# `do_permutation`, spans are taken a second time. `dynamic_masking` draws the order of
-# A and B with `ORDER`.
+# The uses of random numbers, for `draw`: spans to mask, spans to permute (with
+# `do_permutation`), the replacement of tokens, the shuffle of permuted tokens, and the
+# order of A and B (in `dynamic_masking`).
 _SPANS, _SPANS_TO_PERMUTE, _REPLACEMENT, _SHUFFLE, ORDER = range(5)
-# The key of a word has three parts, from the highest bit to the lowest: its random
-# rank, the random length of its span, and its number in the row. The length and the
-# number have this many bits.
+# A word's key decides its turn, and the length of the span that begins with it. A key
+# has three parts, from the highest bit to the lowest: a random rank (31 bits), a random
+# number for the length (16 bits), and the word's number in the row (16 bits).
 _BITS = 16
 _LOW_BITS = (1 << _BITS) - 1
+# The features that masking adds, and their types.
 FEATURES = {
     "masked_lm_positions": np.int32,
     "masked_lm_ids": np.int32,
     "masked_lm_weights": np.float32,
 }
-# In each turn, each row tries the span that begins at one of its words. The spans of
-# this many turns are computed together. Most rows do not need a turn for each word.
+# In each turn, each row tries the span that begins at one of its words. The lengths of
+# the spans of this many turns are computed together. Most rows need only some turns.
 _TURNS = 32
 
 
 class Rules:
-    """The rules of masking.
+    """The rules of masking: the settings, and values that follow from them.
 
-    **As released:** any token may replace a token. Here special tokens may not.
+    **As released:** a random token can be any token of the vocabulary. Here it is never
+    a special token.
 
     Args:
         config: `masked_lm_prob` and the other settings of masking. With
-            `released_behaviour`, words and spans may continue after a [SEP].
+            `released_behaviour`, words and spans can begin in A and end in B.
         vocabulary: the result of `manifest.describe_vocabulary`.
 
     Attributes:
-        config: see above.
+        config: the settings.
         mask_id: id of [MASK].
         replacements: int [M], the ids from which random tokens are drawn.
-        thresholds: float [ngram - 1], probabilities of more than 1, 2, ... words in a
-            drawn span.
+        thresholds: float [ngram - 1], the probabilities that a drawn span has more than
+            1, more than 2, ... words.
     """
 
     def __init__(self, config: CorpusSettings, vocabulary: Mapping[str, Any]):
@@ -73,12 +75,13 @@ class Rules:
 def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
     """Draws numbers that depend only on a seed, a use and an index.
 
-    They are numbers of the sequence splitmix64, each computed without the others.
+    The numbers are those of the generator splitmix64. Each use has 2^32 numbers of the
+    seed's sequence. Each number is computed without the others.
 
     Args:
         seeds: uint64 [N].
         use: the purpose of the numbers: a constant of this module, such as `ORDER`.
-        index: int [N], at least 0: the index in the sequence of a seed and a use.
+        index: int [N], the index among the numbers of the seed and the use, from 0.
 
     Returns:
         uint64 [N], uniformly distributed.
@@ -97,21 +100,21 @@ def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
 def mask(
     batch: dict[str, np.ndarray], rules: Rules, seeds: np.ndarray, counts: Counter
 ) -> None:
-    """Masks a batch of features, see `shards.spec`.
+    """Masks a batch of features in place; `shards.make_spec` describes the features.
 
     The words of a row are tried in random order as first words of spans. The number of
     words n is drawn for each span. If a span has more tokens than the row still needs,
-    it loses words at its end. A span that has too many tokens with one word, or
-    overlaps another span, is skipped. Therefore accepted spans are shorter than drawn
-    spans, as in the released code: the shares of 1, 2 and 3 words are 0.61/0.26/0.14
-    instead of 0.55/0.27/0.18.
+    it loses words at its end, but keeps its first word. A span is skipped if this word
+    has too many tokens, or if the span overlaps an accepted span. Therefore accepted
+    spans are shorter than drawn spans, as in the released code: the shares of 1, 2 and
+    3 words are 0.61/0.26/0.14 instead of 0.55/0.27/0.18.
 
     Args:
         batch: `input_ids`, `input_mask`, `segment_ids` and `token_boundary`. This
-            function replaces `input_ids`, and adds `masked_lm_positions` in rising
-            order, `masked_lm_ids` (the original ids) and `masked_lm_weights`, all
-            [B, P] with zeros in unused slots.
-        rules: the settings and the ids of masking.
+            function replaces `input_ids`. It adds `masked_lm_positions` in rising
+            order, `masked_lm_ids` (the original ids) and `masked_lm_weights`. These
+            three are [B, P], and zero in unused slots.
+        rules: the rules of masking.
         seeds: uint64 [B], the seed of each row.
         counts: counts the drawn and the accepted spans by their number of words, and
             the predictions of each kind.
@@ -119,18 +122,21 @@ def mask(
     config = rules.config
     rows = np.arange(len(seeds))
     maskable = batch["input_mask"] > 0
-    for column in (0, *sep_positions(batch)):
-        maskable[rows, column] = False
-    # `masked_lm_prob` is a fraction of all tokens, including [CLS] and [SEP].
+    for special_column in (0, *sep_positions(batch)):  # of [CLS], [SEP] and [SEP]
+        maskable[rows, special_column] = False
+    # The number of tokens to predict in each row, [B]. `masked_lm_prob` is a fraction
+    # of all tokens, including [CLS] and [SEP].
     quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
     quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
     spans = _Spans(batch["token_boundary"] > 0, maskable, rules, seeds, counts)
+    # All positions are flat: row * T + column.
     positions = spans.take(quota, _SPANS)
     old_ids = batch["input_ids"].ravel()
     ids = old_ids.copy()
     row, column = np.divmod(positions, maskable.shape[1])
     ids[positions] = _replace(old_ids[positions], seeds[row], column, rules, counts)
     if config.do_permutation:
+        # Other spans are taken, and their tokens are shuffled within each row.
         permuted_positions = spans.take(quota, _SPANS_TO_PERMUTE)
         row, column = np.divmod(permuted_positions, maskable.shape[1])
         order = np.lexsort((draw(seeds[row], _SHUFFLE, column), row))
@@ -142,7 +148,14 @@ def mask(
 
 
 def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the columns of the first and of the second [SEP] in each row: int [B]."""
+    """Returns the columns of the first and of the second [SEP] in each row.
+
+    Args:
+        batch: `input_mask` and `segment_ids`.
+
+    Returns:
+        Two arrays, int [B].
+    """
     last = batch["input_mask"].sum(axis=1) - 1
     return last - batch["segment_ids"].sum(axis=1), last
 
@@ -150,7 +163,10 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 class _Spans:
     """Takes spans of words in all rows at once; takes each word at most once.
 
-    Tables of [B, W + 1] numbers are stored flat: row b begins at index b * (W + 1).
+    A private attribute has an entry for each maskable token or for each of the K words,
+    or is a table, as its comment says. A table is flat, [B * (W + 1)], and has the
+    entry of word n of row b at the index b * (W + 1) + n. So a row has at least one
+    entry after its last word, for the end of this word.
 
     Args:
         starts: bool [B, T], the first tokens of words.
@@ -170,11 +186,12 @@ class _Spans:
     ):
         self._rules = rules
         self._counts = counts
-        # Flat positions (row * T + column), rising.
+        # The flat positions (row * T + column) of the maskable tokens, rising.
         self._tokens = np.flatnonzero(maskable)
         tokens_per_row = np.count_nonzero(maskable, axis=1)
         row_begins = np.cumsum(tokens_per_row) - tokens_per_row
-        # A token begins a new text if the token before it is not maskable.
+        # A text is A or B. Its first token follows a special token, which is not
+        # maskable. With `released_behaviour`, A and B are one text.
         text_begins = np.zeros(self._tokens.size, bool)
         if not rules.config.released_behaviour:
             text_begins[1:] = np.diff(self._tokens) != 1
@@ -182,35 +199,46 @@ class _Spans:
         word_begins = np.ones(self._tokens.size, bool)
         if rules.config.do_whole_word_mask:
             word_begins = starts[maskable] | text_begins
-        words = np.flatnonzero(word_begins)  # indices in `_tokens`, [K]
-        self._sizes = np.diff(words, append=self._tokens.size)  # tokens per word
-        # The index in `words` of the row's first word: [B], then [K].
+        # The index in `_tokens` of the first token of each word, [K].
+        words = np.flatnonzero(word_begins)
+        # The number of tokens of each word, [K].
+        self._sizes = np.diff(words, append=self._tokens.size)
+        # The index in `words` of the first word of each row, [B].
         first_words = np.searchsorted(words, row_begins)
-        self._words_per_row = np.diff(first_words, append=words.size)
-        row_words = np.repeat(first_words, self._words_per_row)
-        self._number = np.arange(words.size) - row_words  # number in the row, [K]
-        # The index in `words` of the first word, and of the end, of each text.
+        # The number of words of each row, [B].
+        self._word_counts = np.diff(first_words, append=words.size)
+        # The index in `words` of the first word in the row of each word, [K].
+        row_words = np.repeat(first_words, self._word_counts)
+        # The number of each word in its row, from 0, [K].
+        self._numbers = np.arange(words.size) - row_words
+        # The index in `words` of the first word of each text, and of the text after it.
         texts = np.flatnonzero(text_begins[words])
         ends = np.append(texts[1:], words.size)
-        self._seeds = np.repeat(seeds, self._words_per_row)
-        self._width = int(self._words_per_row.max(initial=0)) + 1
-        row = np.repeat(np.arange(len(starts)), self._words_per_row)
-        self._index = row * self._width + self._number
+        # The seed of the row of each word, [K].
+        self._seeds = np.repeat(seeds, self._word_counts)
+        # The number of entries of a row in a table, W + 1.
+        self._width = int(self._word_counts.max(initial=0)) + 1
+        # The index of each word in tables, [K].
+        row = np.repeat(np.arange(len(starts)), self._word_counts)
+        self._indices = row * self._width + self._numbers
+        # Table: whether a span has taken each word.
         self._is_taken = np.zeros(len(starts) * self._width, bool)
-        # The number in the row of the word before which a span must end.
-        self._limit = np.zeros(self._is_taken.size, np.int64)
-        self._limit[self._index] = np.repeat(ends, ends - texts) - row_words
-        # Number of tokens of the row's earlier words. The entries after the row's last
-        # word have the number of tokens of all its words.
-        self._offset = np.repeat(tokens_per_row, self._width)
-        self._offset[self._index] = words - np.repeat(row_begins, self._words_per_row)
+        # Table: for each word, the number in the row of the first word after its text.
+        # A span must end before that word.
+        self._limits = np.zeros(self._is_taken.size, np.int64)
+        self._limits[self._indices] = np.repeat(ends, ends - texts) - row_words
+        # Table: for each word, the number of maskable tokens before it in its row. The
+        # entries after a row's last word have the number of all these tokens of the
+        # row.
+        self._offsets = np.repeat(tokens_per_row, self._width)
+        self._offsets[self._indices] = words - np.repeat(row_begins, self._word_counts)
 
     def take(self, quota: np.ndarray, use: int) -> np.ndarray:
         """Takes spans until each row has `quota` more tokens or no span fits.
 
         Args:
             quota: int [B], the number of tokens to take in each row.
-            use: see `draw`.
+            use: the use of the random numbers, see `draw`.
 
         Returns:
             int [n], the flat positions (row * T + column) of the tokens, rising.
@@ -218,67 +246,76 @@ class _Spans:
         was_taken = self._is_taken.copy()
         rows = np.arange(quota.size)
         remaining = quota.copy()
-        for turn, (begin, n) in enumerate(self._turns(use)):
-            rows = rows[(remaining[rows] > 0) & (turn < self._words_per_row[rows])]
+        for turn, (begin, n) in enumerate(self._draw_turns(use)):
+            rows = rows[(remaining[rows] > 0) & (turn < self._word_counts[rows])]
             if not rows.size:
                 break
             remaining[rows] -= self._try(begin[rows], n[rows], rows, remaining[rows])
-        is_new = (self._is_taken & ~was_taken)[self._index]
+        is_new = (self._is_taken & ~was_taken)[self._indices]
         return self._tokens[np.repeat(is_new, self._sizes)]
 
-    def _turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _draw_turns(self, use: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Draws the order of the words of each row, and the lengths of their spans.
 
+        Args:
+            use: the use of the random numbers, see `draw`.
+
         Yields:
-            For each turn, the word's index in the tables and the number of words of its
-            span, int [B] each; undefined for a row that has no more words.
+            For each turn, the index in tables of one word of each row, and the number
+            of words of its span: two arrays, int [B]. After a row's last word, its
+            entries are undefined.
         """
-        # These 47 bits are the random rank (31 bits) and the random length (16 bits).
-        random_bits = draw(self._seeds, use, self._number) >> np.uint64(_BITS + 1)
-        # Rows with fewer than W words are filled up with a key that comes last.
+        # These 47 bits are the rank and the number for the length. Shifted by `_BITS`,
+        # they leave the sign bit 0.
+        random_bits = draw(self._seeds, use, self._numbers) >> np.uint64(_BITS + 1)
+        # A table of keys. The largest key, which is sorted last, fills the other
+        # entries.
         keys = np.full(self._is_taken.size, np.iinfo(np.int64).max)
-        keys[self._index] = random_bits.view(np.int64) << _BITS | self._number
+        keys[self._indices] = random_bits.view(np.int64) << _BITS | self._numbers
         keys = np.sort(keys.reshape(-1, self._width), axis=1)
         row_begins = np.arange(len(keys)) * self._width
         for turn in range(0, self._width - 1, _TURNS):
-            turns = np.ascontiguousarray(keys[:, turn : turn + _TURNS].T)
-            random_length = turns >> _BITS & _LOW_BITS
-            n = np.ones_like(turns)
+            turn_keys = np.ascontiguousarray(keys[:, turn : turn + _TURNS].T)
+            length_bits = turn_keys >> _BITS & _LOW_BITS
+            n = np.ones_like(turn_keys)
             for threshold in self._rules.thresholds:
-                n += random_length < threshold * (1 << _BITS)
-            yield from zip(row_begins + (turns & _LOW_BITS), n, strict=True)
+                n += length_bits < threshold * (1 << _BITS)
+            yield from zip(row_begins + (turn_keys & _LOW_BITS), n, strict=True)
 
     def _try(
         self, begin: np.ndarray, n: np.ndarray, rows: np.ndarray, quota: np.ndarray
     ) -> np.ndarray:
-        """Takes the spans that begin at the given words of R rows, where they fit.
+        """Tries one span in each of R rows: takes it if it fits.
 
         Args:
-            begin: int [R], the index in the tables of the first word of each span.
-            n: int [R], the number of words of each span as drawn.
+            begin: int [R], the index in tables of the first word of each span.
+            n: int [R], the drawn number of words of each span.
             rows: int [R], the numbers of the rows.
             quota: int [R], the number of tokens that each row may still take.
 
         Returns:
-            int [R], the number of tokens that each row has taken.
+            int [R], the number of tokens that each row has taken; 0 for a skipped span.
         """
-        offset, is_taken, ngram = self._offset, self._is_taken, self._rules.config.ngram
-        end = np.minimum(begin + n, rows * self._width + self._limit[begin])
-        for _ in range(ngram - 1):  # shortens spans with too many tokens
-            end -= (offset[end] - offset[begin] > quota) & (end > begin + 1)
-        tokens = offset[end] - offset[begin]
+        offsets, ngram = self._offsets, self._rules.config.ngram
+        end = np.minimum(begin + n, rows * self._width + self._limits[begin])
+        # Each pass removes a word from the spans with too many tokens.
+        for _ in range(ngram - 1):
+            end -= (offsets[end] - offsets[begin] > quota) & (end > begin + 1)
+        tokens = offsets[end] - offsets[begin]
         fits = tokens <= quota
-        # Indices in the tables; a span of fewer words repeats its last word.
+        # The indices in tables of the first, second, ... word of each span. If a span
+        # has fewer than `ngram` words, its last word is repeated.
         words = [np.minimum(begin + i, end - 1) for i in range(ngram)]
         for word in words:
-            fits &= ~is_taken[word]
+            fits &= ~self._is_taken[word]
         for word in words:
-            is_taken[word[fits]] = True
+            self._is_taken[word[fits]] = True
         self._count("spans_drawn", n)
         self._count("spans", (end - begin)[fits])
         return tokens * fits
 
     def _count(self, name: str, sizes: np.ndarray) -> None:
+        """Counts spans of n words as `name/n`; `sizes` has their numbers of words."""
         for words, times in enumerate(np.bincount(sizes).tolist()):
             if times:
                 self._counts[f"{name}/{words}"] += times
@@ -291,11 +328,19 @@ def _replace(
     rules: Rules,
     counts: Counter,
 ) -> np.ndarray:
-    """Draws the input id for each label: [MASK], the label or a random token.
+    """Draws the input id of each predicted token: [MASK], the label or a random token.
 
-    All arrays are [N]; `seeds` has the seed of each label's row.
+    Args:
+        labels: int [N], the original ids of the tokens.
+        seeds: uint64 [N], the seeds of their rows.
+        columns: int [N], their columns.
+        rules: the rules of masking.
+        counts: counts the predictions of each kind.
+
+    Returns:
+        int [N].
     """
-    # The high half of a number chooses one of the three; the low half draws the token.
+    # The high 32 bits of a number choose the kind; the low 32 bits draw a random token.
     numbers = draw(seeds, _REPLACEMENT, columns)
     fraction = (numbers >> np.uint64(32)) / 2.0**32
     scaled = (numbers & np.uint64(0xFFFFFFFF)) * np.uint64(len(rules.replacements))
@@ -311,10 +356,10 @@ def _replace(
 def _write_slots(
     batch: dict[str, np.ndarray], positions: np.ndarray, ids: np.ndarray, P: int
 ) -> None:
-    """Writes predictions to the P slots of their rows.
+    """Adds the three features of predictions, `FEATURES`, to a batch.
 
     Args:
-        batch: gets the slots.
+        batch: gets the features.
         positions: the flat positions (row * T + column) of the predictions, rising.
         ids: the original ids of all rows, flat.
         P: number of slots in a row.
@@ -322,6 +367,7 @@ def _write_slots(
     B, T = batch["input_ids"].shape
     row, column = np.divmod(positions, T)
     per_row = np.bincount(row, minlength=B)
+    # The n-th prediction of a row gets slot n.
     slot = np.arange(row.size) - (np.cumsum(per_row) - per_row)[row]
     values = (column, ids[positions], 1)
     for (name, dtype), value in zip(FEATURES.items(), values, strict=True):

@@ -1,7 +1,8 @@
-"""Divides documents into pairs of segments, one pair for each record.
+"""Divides documents into pairs of text parts, A and B: one pair for each record.
 
-A pair consists of five numbers, not of tokens: a shard shuffles thousands of pairs, and
-copies tokens only for the batch that it writes next.
+A pair consists of five numbers, not of tokens: the positions of A and B, and a label. A
+shard shuffles thousands of pairs, and copies tokens only for the batch that it writes
+next.
 """
 
 import array
@@ -16,20 +17,21 @@ import numpy as np
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.text.tokenization import WordStarts
 
-# Columns of the array of pairs.
+# The columns of an array of pairs: begin and end of A, begin and end of B, and the
+# label.
 A_BEGIN, A_END, B_BEGIN, B_END, LABEL = range(5)
 _OTHER_DOCUMENT_TRIES = 10
 
 Pair = tuple[int, int, int, int, int]
 
 
-class Text:
-    """The token ids of documents, divided into segments.
+class Group:
+    """A group of documents in memory: token ids, divided into numbered segments.
 
     Attributes:
-        bounds: S + 1 numbers for S segments; segment s consists of the tokens from
-            bounds[s] to bounds[s + 1] - 1.
-        documents: for each document, the numbers of its segments.
+        bounds: S + 1 positions in `tokens` for S segments; segment s has the tokens
+            from bounds[s] to bounds[s + 1] - 1.
+        documents: for each document, the range of its segments' numbers.
     """
 
     def __init__(self) -> None:
@@ -38,7 +40,11 @@ class Text:
         self._tokens = array.array("i")
 
     def add(self, segments: Sequence[Sequence[int]]) -> None:
-        """Appends a document: the token ids of each segment; no segment is empty."""
+        """Appends a document.
+
+        Args:
+            segments: the token ids of each segment; at least one id in each.
+        """
         begin = len(self.bounds) - 1
         self.documents.append(range(begin, begin + len(segments)))
         for segment in segments:
@@ -51,38 +57,42 @@ class Text:
         return np.frombuffer(self._tokens, np.int32)
 
 
-def pair(
-    text: Text,
+def draw(
+    group: Group,
     config: CorpusSettings,
-    starts: WordStarts,
+    find_starts: WordStarts,
     rng: np.random.Generator,
     counts: Counter,
 ) -> np.ndarray:
-    """Draws the pairs of all documents, in order (paper 3.1, "sentence-order").
+    """Draws the pairs of all documents of a group, one document after the other.
 
-    A pair takes segments until it reaches its target length, and is divided between
-    two of them. With probability 1/2, its parts A and B are swapped (label 1).
+    For the objective "sop" (paper 3.1, "sentence-order"), a pair takes segments until
+    it reaches its target length. Then a random boundary between two of these segments
+    divides the pair into A and B. With probability 1/2, A and B are swapped (label 1).
+    For "nsp", B comes from another document in about half of the pairs (label 1). For
+    "none", A and B are never swapped. Finally, `truncate` removes the tokens that do
+    not fit into a record.
 
     **As released:** the released code draws a target length for each document; here
-    each pair has its own. If only one segment is left, the released code takes B from
-    another document and gives label 1. So 53 to 60 % of the labels are 1, and the model
-    learns topics instead of order. Here such a segment is divided at a word start.
-    `released_behaviour` follows the released code.
+    each pair has its own. If a pair has only one segment, the released code takes B
+    from another document and gives label 1. So 53 to 60 % of the labels are 1, and the
+    model learns topics instead of order. Here a single segment is divided at a word
+    start. `released_behaviour` follows the released code.
 
     Args:
-        text: the documents.
+        group: the documents.
         config: the run's settings.
-        starts: the first tokens of words.
-        rng: makes all random draws.
+        find_starts: marks the first tokens of words, see `WordStarts.__call__`.
+        rng: decides all random draws.
         counts: counts the `truncated_tokens`, `dropped_tokens` and `dropped_segments`.
 
     Returns:
-        int64 [I, 5]: for each of I pairs, the begin and end of A in `text.tokens`, the
+        int64 [I, 5]: for each of I pairs, the begin and end of A in `group.tokens`, the
         begin and end of B, and the label.
     """
     seed = int(rng.integers(1 << 62))
-    drawer = _PairDrawer(text, config, starts, random.Random(seed), counts)
-    rows = [row for document in text.documents for row in drawer.draw_pairs(document)]
+    drawer = _PairDrawer(group, config, find_starts, random.Random(seed), counts)
+    rows = [row for document in group.documents for row in drawer.draw_from(document)]
     pairs = np.array(rows, np.int64).reshape(-1, 5)
     truncate(pairs, config.max_num_tokens, rng, counts)
     return pairs
@@ -91,16 +101,18 @@ def pair(
 def truncate(
     pairs: np.ndarray, limit: int, rng: np.random.Generator, counts: Counter
 ) -> None:
-    """Shortens pairs to `limit` tokens, in place.
+    """Shortens pairs to at most `limit` tokens, in place.
 
-    As in the released code, tokens are removed one by one from the longer segment, or
-    from B if both are equally long: with probability 1/2 from the front, otherwise from
-    the back.
+    The result is distributed as in the released code, which removes one token at a time
+    from the longer part, or from B if both parts are equally long. Each token comes
+    with probability 1/2 from the part's front, otherwise from its back.
     """
     a_size = pairs[:, A_END] - pairs[:, A_BEGIN]
     b_size = pairs[:, B_END] - pairs[:, B_BEGIN]
     excess = np.maximum(a_size + b_size - limit, 0)
-    from_longer = np.minimum(excess, abs(a_size - b_size))  # until both are equal
+    # The longer part loses tokens first. When both have the same size, B and A lose
+    # tokens in turn.
+    from_longer = np.minimum(excess, abs(a_size - b_size))
     from_b = (excess - from_longer + 1) // 2 + np.where(b_size > a_size, from_longer, 0)
     removed = np.stack([excess - from_b, from_b])
     front = rng.binomial(removed, 0.5)
@@ -111,22 +123,27 @@ def truncate(
 
 @dataclasses.dataclass(frozen=True)
 class _PairDrawer:
-    """Draws the pairs of documents; see `pair`."""
+    """Draws the pairs of single documents; `draw` explains the arguments."""
 
-    text: Text
+    group: Group
     config: CorpusSettings
-    starts: WordStarts
+    find_starts: WordStarts
     rng: random.Random
     counts: Counter
 
-    def draw_pairs(self, document: range) -> Iterator[Pair]:
-        """Draws the pairs of one document, before truncation."""
-        bounds, rng = self.text.bounds, self.rng
+    def draw_from(self, document: range) -> Iterator[Pair]:
+        """Draws the pairs of one document, perhaps with too many tokens for a record.
+
+        Args:
+            document: the numbers of the document's segments.
+        """
+        bounds, rng = self.group.bounds, self.rng
         objective = self.config.sentence_objective
         samples_others = self.config.samples_other_documents
         target = self._draw_target()
-        # `start`, `middle` and `stop` are numbers of segments: A ends before `middle`,
-        # and B ends before `stop`. A single segment is cut at a word start instead.
+        # `start`, `middle` and `stop` are numbers of segments: A begins with `start`
+        # and ends before `middle`; B begins with `middle` and ends before `stop`. If a
+        # pair has only one segment, `middle` equals `stop`.
         start = document.start
         while start < document.stop:
             a_begin = bounds[start]
@@ -141,7 +158,8 @@ class _PairDrawer:
                 a_end = bounds[middle]
                 b_begin, b_end = self._draw_other(document, target - a_end + a_begin)
                 yield a_begin, a_end, b_begin, b_end, 1
-                # B is from another document, so the next pair begins where A ends.
+                # B took no segment of this document, so the next pair begins where A
+                # ends.
                 start = middle
             else:
                 cut = self._cut(start) if is_single else bounds[middle]
@@ -162,20 +180,23 @@ class _PairDrawer:
         return longest
 
     def _draw_other(self, document: range, target: int) -> tuple[int, int]:
-        """Draws the begin and end of B; it begins at any segment of another document.
+        """Draws B from another document, from any of its segments on.
 
         Args:
             document: the document of A.
             target: the length that B should reach, in tokens.
+
+        Returns:
+            The begin and end of B in the group's tokens.
         """
-        documents, bounds = self.text.documents, self.text.bounds
+        documents, bounds = self.group.documents, self.group.bounds
         for _ in range(_OTHER_DOCUMENT_TRIES):
             other = self.rng.choice(documents)
             if other != document:
                 break
         else:
-            # The released code then takes B from `document`. Here the first other
-            # document is taken.
+            # All draws gave `document` itself, from which the released code now takes
+            # B. Here B comes from the group's first other document, if there is one.
             others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self.rng.choice(other)
@@ -184,11 +205,17 @@ class _PairDrawer:
         return begin, bounds[stop]
 
     def _cut(self, segment: int) -> int | None:
-        """Draws the token at which to divide a segment; None for a single word."""
-        begin, end = self.text.bounds[segment : segment + 2]
-        word_begins = np.flatnonzero(self.starts(self.text.tokens[begin:end])[1:])
-        if not word_begins.size:
+        """Draws the word start at which a pair of only one segment is divided.
+
+        Returns:
+            The position of the word's first token in the group's tokens. None if the
+            segment is a single word; its tokens are dropped and counted.
+        """
+        begin, end = self.group.bounds[segment : segment + 2]
+        # The first token is left out, since A must not be empty.
+        offsets = np.flatnonzero(self.find_starts(self.group.tokens[begin:end])[1:])
+        if not offsets.size:
             self.counts["dropped_tokens"] += end - begin
             self.counts["dropped_segments"] += 1
             return None
-        return begin + 1 + int(self.rng.choice(word_begins))
+        return begin + 1 + int(self.rng.choice(offsets))

@@ -3,9 +3,10 @@
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
 A shard reads a fixed random set of ranges, so its documents are a sample of the input.
-Second segments from another document come from this sample. The shard contains all
-duplicates of its documents as shuffled blocks. `merge` shuffles the blocks of all
-shards. Nothing here depends on the number of workers.
+If B comes from another document, this document is from the same sample. A shard holds
+the shuffled records of its documents in blocks, with all duplicates of each document.
+`merge` shuffles the blocks of all shards. The records do not depend on the number of
+workers.
 """
 
 import functools
@@ -22,18 +23,22 @@ from albert_tf.data import records
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
-# Input bytes of a shard, counted once for each of the dupe_factor duplicates.
+# The target size of a shard: its input bytes times `dupe_factor`.
 SHARD_BYTES = 1 << 22
-# Input bytes of a shard if second segments can come from other documents of the shard.
+# The approximate minimum of a shard's input bytes, counted once, if B can come from
+# another document. A smaller shard would offer too few other documents.
 POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
-TEXT_TOKENS = 1 << 20  # in the documents that are in memory at a time
-ROUND_TOKENS = 1 << 22  # shuffled together in a shard, including padding
-BLOCK_TOKENS = 1 << 15  # about 200 kB of records
-WINDOW_BYTES = 1 << 24  # shuffled together when shards are merged
+# The size of a group of documents, which are in memory at the same time.
+GROUP_TOKENS = 1 << 20
+# Numbers of tokens in records, including padding: a round is shuffled as a whole, a
+# block (about 200 kB) goes to one output file, and a batch is masked in one call.
+ROUND_TOKENS = 1 << 22
+BLOCK_TOKENS = 1 << 15
 _BATCH_TOKENS = 1 << 19
-# Each use of random numbers has its own seed: random_seed, one of these constants, and
-# the number of a range, shard or file (`_ORDER` needs none).
+WINDOW_BYTES = 1 << 24  # the size of the records that `merge` shuffles together
+# Each use of random numbers has its own seed: `random_seed`, one of these constants,
+# and the number of a range, shard or output file (`_ORDER` is used without a number).
 _HOLD_OUT = 0
 _SHARDS = {"train": 1, "eval": 2}
 _ORDER = {"train": 3, "eval": 4}
@@ -44,10 +49,10 @@ class ShardPlan(NamedTuple):
     """The input of a shard.
 
     Attributes:
-        subset: the documents that become records, "train" or "eval".
+        subset: "train" or "eval"; only the documents of this subset become records.
         number: the number of the shard in the subset, from 0.
-        ranges: the ranges to read, each with its number. This number is part of the
-            seed that decides which documents are held out.
+        ranges: the ranges to read, each with its number in the whole input. This number
+            is part of the seed that decides which documents are held out.
     """
 
     subset: Subset
@@ -83,14 +88,17 @@ def load_tokenizer(config: CorpusSettings) -> Tokenizer:
     return tokenization.load(config.spm_model_file, config.vocab_file, *cleaning)
 
 
-def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
-    """Divides the input among shards; shards of held-out documents come first.
+def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
+    """Plans the shards: divides the input among them, once for each subset.
+
+    Any range can have documents of both subsets, so the shards of each subset read the
+    whole input. The plans of held-out documents come first.
 
     Args:
         sizes: {path: bytes} of the input files.
         config: the run's settings.
     """
-    parts = list(documents.ranges(sizes))
+    parts = list(documents.divide_files(sizes))
     ranges = [(number, part) for number, (part, _) in enumerate(parts)]
     total_bytes = sum(part_bytes for _, part_bytes in parts)
     plans = []
@@ -100,7 +108,7 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
         limit = min(len(ranges), MAX_SHARDS)
         if config.samples_other_documents:
             pools = 1 + int(num_bytes // POOL_BYTES)
-            # Each shard reads at least two ranges, unless there is only one.
+            # A shard needs two documents, so it reads two ranges, if there are two.
             limit = min(limit, pools, max(1, len(ranges) // 2))
         count = min(limit, 1 + int(duplicates * num_bytes // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
@@ -115,33 +123,34 @@ def plan(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]:
 def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
     """Makes the records of a shard; a job for a worker.
 
+    The records go to an uncompressed TFRecord file, `record_file(path)`.
+
     Args:
-        path: the JSON file for counts and blocks, written after the records, which are
-            in an uncompressed TFRecord file in the same folder, see `record_file`.
+        path: the JSON file for the counts and the blocks, written after the records.
         config: the run's settings.
         plan: the shard's plan.
 
     Raises:
-        InputError: the text cannot be used or read; see `documents.read`.
+        InputError: the text cannot be read or decoded.
     """
     shard = Shard(config, plan)
     blocks: list[Block] = []
     offset = 0
     with files.create(record_file(path)) as file:
-        for text in shard.read_texts():
-            for pair_array in shard.draw_rounds(text):
-                batches = shard.encode(text, pair_array)
+        for group in shard.read_groups():
+            for rows in shard.draw_rounds(group):
+                batches = shard.encode(group, rows)
                 frames = list(itertools.chain.from_iterable(batches))
-                for number, block in shard.divide(frames):
+                for file_number, block in shard.divide(frames):
                     data = b"".join(block)
                     file.write(data)
-                    blocks.append(Block(number, len(block), offset, len(data)))
+                    blocks.append(Block(file_number, len(block), offset, len(data)))
                     offset += len(data)
     files.write_json(path, {"counts": shard.counts, "blocks": blocks})
 
 
 class Shard:
-    """Reads the documents of one shard and makes its records, see `make_shard`.
+    """Reads the documents of one shard and makes its records, for `make_shard`.
 
     Args:
         config: the run's settings.
@@ -156,79 +165,90 @@ class Shard:
         self._config = config
         self._plan = plan
         self._tokenizer = load_tokenizer(config)
-        self._starts = documents.word_starts(self._tokenizer, config.word_start_rule)
+        rule = config.word_start_rule
+        self._find_starts = documents.word_starts(self._tokenizer, rule)
         seed = [config.random_seed, _SHARDS[plan.subset], plan.number]
         self._rng = np.random.default_rng(seed)
 
-    def read_texts(self) -> Iterator[pairs.Text]:
-        """Yields the documents in groups of at least two, unless there is only one.
+    def read_groups(self) -> Iterator[pairs.Group]:
+        """Yields the shard's documents in groups of about `GROUP_TOKENS` tokens.
 
-        The second segment of a pair may come from another document of its group.
+        If B comes from another document, this document is in the same group. So every
+        group has at least two documents, except the first one: it may be a single
+        large document, or the shard's only document.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
         lines = self._read_documents()
-        texts = documents.tokenize(lines, self._config, tokenizer, self.counts)
-        # Unknown tokens that continue a word have other ids: with the word start rule
-        # "released", the id of [MASK]; with "spaces", an id larger by `vocab_size`.
+        segmented = documents.tokenize(lines, self._config, tokenizer, self.counts)
+        # Until `_assemble` restores the ids, an unknown token that continues a word has
+        # another id, which marks it: with the word start rule "released", the id of
+        # [MASK]; with "spaces", an id larger by `vocab_size`.
         unknown = {tokenizer.unk_id, tokenizer.mask_id}
         unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
-        text, min_size = pairs.Text(), 1  # the first text may be one large document
-        for segments, next_segments in itertools.pairwise(itertools.chain(texts, [[]])):
+        group, min_size = pairs.Group(), 1
+        # [] follows the last document, so each document has a next one.
+        for segments, following in itertools.pairwise(itertools.chain(segmented, [[]])):
             self.counts[f"{subset}_documents"] += 1
             self.counts[f"{subset}_tokens"] += sum(map(len, segments))
             self.counts[f"{subset}_unknown_tokens"] += sum(
                 ids.count(id) for ids in segments for id in unknown
             )
-            is_full = text.bounds[-1] >= TEXT_TOKENS and len(text.documents) >= min_size
-            # The last document never gets a text of its own.
-            if is_full and next_segments:
-                yield text
-                text, min_size = pairs.Text(), 2
-            text.add(segments)
-        if text.documents:
-            yield text
+            is_large = group.bounds[-1] >= GROUP_TOKENS
+            # The last document joins a full group, since no document may be alone.
+            if is_large and len(group.documents) >= min_size and following:
+                yield group
+                group, min_size = pairs.Group(), 2
+            group.add(segments)
+        if group.documents:
+            yield group
 
     def _read_documents(self) -> Iterator[list[str]]:
-        """Reads the documents of the shard's subset, and skips the others."""
+        """Yields the lines of each document of the shard's subset; skips the others."""
         config, subset = self._config, self._plan.subset
-        # All text is read once for each subset. Only the shards of "train" count lines.
+        # Shards of "train" and shards of "eval" read the same lines. Only "train"
+        # counts them.
         counts = self.counts if subset == "train" else Counter()
+        errors, encoding = config.decode_errors, config.encoding
         for number, part in self._plan.ranges:
             rng = np.random.default_rng([config.random_seed, _HOLD_OUT, number])
-            texts = documents.read(part, config.decode_errors, counts, config.encoding)
-            for lines in texts:
-                # Each document takes one random number, whatever its text is.
+            for lines in documents.read(part, errors, counts, encoding):
+                # Each document takes one random number, so the shards of both subsets
+                # draw the same numbers for the same documents.
                 is_held_out = rng.random() < config.eval_fraction
                 if is_held_out == (subset == "eval"):
                     yield lines
 
-    def draw_rounds(self, text: pairs.Text) -> Iterator[np.ndarray]:
-        """Draws the pairs of all duplicates, some duplicates in each round.
+    def draw_rounds(self, group: pairs.Group) -> Iterator[np.ndarray]:
+        """Draws the pairs of all duplicates of a group, some duplicates in each round.
 
         Yields:
-            int [I, 5], the I shuffled pairs of a round, see `pairs.pair`.
+            int64 [I, 5], the I shuffled pairs of a round: positions of A and B in the
+            group's tokens, and labels, see `pairs.draw`.
         """
         config, rng = self._config, self._rng
         duplicates = config.dupe_factor if self._plan.subset == "train" else 1
         # An estimate of the number of pairs of one duplicate.
-        pair_count = text.bounds[-1] // config.max_num_tokens + len(text.documents)
+        pair_count = group.bounds[-1] // config.max_num_tokens + len(group.documents)
         per_round = max(1, ROUND_TOKENS // (pair_count * config.max_seq_length))
-        shared = text, config, self._starts, rng, self.counts
+        arguments = group, config, self._find_starts, rng, self.counts
         for done in range(0, duplicates, per_round):
             count = min(per_round, duplicates - done)
-            pair_array = np.concatenate([pairs.pair(*shared) for _ in range(count)])
-            yield pair_array[rng.permutation(len(pair_array))]
+            drawn = np.concatenate([pairs.draw(*arguments) for _ in range(count)])
+            yield drawn[rng.permutation(len(drawn))]
 
     def divide(self, frames: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         """Divides the shuffled records of a round evenly among the output files.
 
+        Args:
+            frames: the records as `records.encode` returns them.
+
         Yields:
-            The number of an output file, and the records of a block.
+            The number of an output file, and the records of one block for this file.
         """
         file_count = len(self._config.record_files(self._plan.subset))
         count = len(frames)
         tokens = count * self._config.max_seq_length
-        # Rounded up to a multiple of `file_count`: each file gets equally many blocks.
+        # This is a multiple of `file_count`, so all files get equally many blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
         for i in range(block_count):
@@ -236,29 +256,41 @@ class Shard:
             if begin < end:
                 yield (first_file + i) % file_count, frames[begin:end]
 
-    def encode(self, text: pairs.Text, pair_array: np.ndarray) -> Iterator[list[bytes]]:
-        """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`."""
+    def encode(self, group: pairs.Group, rows: np.ndarray) -> Iterator[list[bytes]]:
+        """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`.
+
+        Args:
+            group: the documents of the pairs.
+            rows: int64 [I, 5], the pairs.
+
+        Yields:
+            The records of a batch, as `records.encode` returns them.
+        """
         config, tokenizer = self._config, self._tokenizer
         batch_size = max(1, _BATCH_TOKENS // config.max_seq_length)
         rules = masking.Rules(config, manifest.describe_vocabulary(tokenizer))
-        for i in range(0, len(pair_array), batch_size):
-            features = self._assemble(text.tokens, pair_array[i : i + batch_size])
+        for i in range(0, len(rows), batch_size):
+            features = self._assemble(group.tokens, rows[i : i + batch_size])
             if config.masked_lm_prob:
                 count = len(features["input_ids"])
                 seeds = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
                 masking.mask(features, rules, seeds, self.counts)
-            yield records.encode(spec(config), features)
+            yield records.encode(make_spec(config), features)
 
     def _assemble(self, tokens: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns features of pairs; a row is [CLS] A [SEP] B [SEP] and padding."""
+        """Returns the features of pairs; a row is [CLS] A [SEP] B [SEP] and padding.
+
+        Args:
+            tokens: the token ids of the group.
+            batch: int64 [B, 5], the pairs.
+        """
         config, tokenizer = self._config, self._tokenizer
         B, T = len(batch), config.max_seq_length
         ids = np.full((B, T), tokenizer.pad_id, np.int32)
-        rows_and_pairs = zip(ids, batch.tolist(), strict=True)
-        for row, (a_begin, a_end, b_begin, b_end, _) in rows_and_pairs:
-            b_column = a_end - a_begin + 2
-            row[1 : b_column - 1] = tokens[a_begin:a_end]
-            row[b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]
+        for i, (a_begin, a_end, b_begin, b_end, _) in enumerate(batch.tolist()):
+            b_column = a_end - a_begin + 2  # [CLS], A and [SEP] come before B
+            ids[i, 1 : b_column - 1] = tokens[a_begin:a_end]
+            ids[i, b_column : b_column + b_end - b_begin] = tokens[b_begin:b_end]
         first_sep = batch[:, pairs.A_END] - batch[:, pairs.A_BEGIN] + 1
         last_sep = first_sep + batch[:, pairs.B_END] - batch[:, pairs.B_BEGIN] + 1
         rows, columns = np.arange(B), np.arange(T)
@@ -267,14 +299,14 @@ class Shard:
         ids[:, 0] = tokenizer.cls_id
         ids[rows, first_sep] = ids[rows, last_sep] = tokenizer.sep_id
         input_mask = columns <= last_sep[:, None]
-        boundary = self._starts(ids)
+        boundary = self._find_starts(ids)
         if config.word_start_rule == "released":
-            # See `Tokenizer.encode_batch_as_released`.
+            # [MASK] marks the unknown tokens that continue a word.
             ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-        # See `documents._encode_words`.
+        # With the rule "spaces", `vocab_size` is added to ids that continue a word.
         ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size
         if not config.released_behaviour:
-            # The tokens after [CLS] and after the first [SEP] begin words.
+            # The first token of A and of B counts as the start of a word.
             boundary[:, 1] = boundary[rows, first_sep + 1] = True
         self.counts["instances"] += B
         self.counts["instances_with_label_1"] += int(batch[:, pairs.LABEL].sum())
@@ -295,13 +327,14 @@ def merge(
     number: int,
     blocks: Sequence[tuple[str, Block]],
 ) -> None:
-    """Makes an output file of shuffled records; a job for a worker.
+    """Makes one output file from blocks of all shards; a job for a worker.
 
     It reads the blocks in random order, and shuffles the records of about
     `WINDOW_BYTES` at a time.
 
     Args:
-        path: a JSON file that is written when the output file is complete.
+        path: an empty JSON object is written to this file when the output file is
+            complete.
         config: the run's settings.
         subset: "train" or "eval".
         number: the output file's number.
@@ -326,7 +359,7 @@ def merge(
     files.write_json(path, {})
 
 
-def spec(config: CorpusSettings) -> records.Spec:
+def make_spec(config: CorpusSettings) -> records.Spec:
     """Returns the features of a record, with the released names.
 
     T is `max_seq_length`. P is `max_predictions_per_seq`, doubled by `do_permutation`.
@@ -336,8 +369,8 @@ def spec(config: CorpusSettings) -> records.Spec:
     - `token_boundary`: int [T], 1 at [CLS], [SEP] and the first token of each word.
     - `masked_lm_positions`, `masked_lm_ids`: int [P]; `masked_lm_weights`: float [P], 1
       for a prediction, 0 for an unused slot. Absent if `masked_lm_prob` is 0.
-    - `next_sentence_labels`: int [1]; 0 if B follows A in the text. For the meaning of
-      1, see `CorpusSettings.objective`.
+    - `next_sentence_labels`: int [1]; 0 if B follows A in the text, 1 if A and B are
+      swapped or if B is from another document.
     """
     features = dict.fromkeys(
         ("input_ids", "input_mask", "segment_ids", "token_boundary"),

@@ -1,4 +1,4 @@
-"""Trains a SentencePiece vocabulary with the released settings, for any language."""
+"""Trains a SentencePiece vocabulary for any language; the defaults are as released."""
 
 import dataclasses
 import io
@@ -18,9 +18,11 @@ from albert_tf.errors import InputError
 from albert_tf.text.tokenization import add_cleaning, clean_text
 
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
-# So a line is divided into parts of at most 1,000 characters, if possible at spaces.
+# So this pattern divides a line into parts of at most 1,000 characters, if possible
+# before a space.
 _PARTS = re.compile(r".{1,1000}\Z|.{1,999}(?= )|.{1000}", re.DOTALL)
-# SentencePiece skips lines with these reserved characters; spaces replace them.
+# SentencePiece skips lines with these reserved characters. A table for `str.translate`
+# that replaces them by spaces.
 _RESERVED = str.maketrans("▅\0", "  ")
 
 
@@ -85,10 +87,11 @@ class VocabularySettings(flags.Settings):
 
 
 def train_files(settings: VocabularySettings) -> None:
-    """Trains on the files that the settings name; see `train`.
+    """Trains a vocabulary on the files that the settings name, with `train`.
 
     Raises:
-        InputError: a file is missing, damaged or in another encoding; or see `train`.
+        InputError: a file is missing, damaged or in another encoding, or `train` raises
+            it.
     """
     errors = "replace" if settings.replace_invalid_utf8 else "strict"
     train(read_lines(settings.input_file, errors, settings.encoding), settings)
@@ -99,8 +102,8 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
 
     The text is cleaned as the tokenizer cleans it. Long lines are cut at spaces, so
     SentencePiece skips no line. The same lines and settings give the same bytes on any
-    number of processors. If the settings of cleaning differ from the released ones,
-    the model stores them, see `tokenization.add_cleaning`.
+    number of processors. If `do_lower_case` or `keep_accents` differs from the released
+    setting, the model file stores both; `tokenization.add_cleaning` writes them.
 
     Args:
         lines: text; blank lines are skipped.
@@ -127,8 +130,14 @@ def read_lines(
 ) -> Iterator[str]:
     """Yields the lines of files, read by the same code as pretraining data.
 
+    Args:
+        patterns: files or patterns, as in `input_file`.
+        errors: the handling of invalid bytes, as in `documents.read`.
+        encoding: the encoding of files without a byte order mark.
+
     Raises:
-        InputError: see `documents.find_files` and `documents.read`.
+        InputError: a pattern matches no file, two patterns match the same file, or a
+            file cannot be read or decoded.
     """
     for path in documents.find_files(patterns):
         part = documents.Range(path, begin=0, end=None)
@@ -137,13 +146,17 @@ def read_lines(
 
 
 def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
+    """Trains on lines of text; returns the contents of the model file."""
     model = io.BytesIO()
     count = 0
     cleaning = settings.do_lower_case, settings.keep_accents
     failure: Exception | None = None
 
     def clean_lines() -> Iterator[str]:
-        """Yields cleaned lines; stores errors, since SentencePiece hides them."""
+        """Yields the parts of cleaned lines, and counts the lines.
+
+        It stores an error in `failure`, since SentencePiece hides it.
+        """
         nonlocal count, failure
         try:
             for line in tqdm(lines, "reading", unit=" lines", disable=None):
@@ -170,8 +183,8 @@ def _train_model(lines: Iterable[str], settings: VocabularySettings) -> bytes:
             control_symbols=["[CLS]", "[SEP]", "[MASK]"],
             user_defined_symbols=list(settings.user_defined_symbols),
             byte_fallback=settings.byte_fallback,
-            # The scores depend on the number of threads, so it is the same on every
-            # machine.
+            # The scores depend on the number of threads, so this number is the same on
+            # every machine.
             num_threads=16,
             minloglevel=2,
         )
@@ -187,8 +200,8 @@ def _explain(message: str, count: int, settings: VocabularySettings) -> InputErr
 
     Args:
         message: the trainer's message.
-        count: number of lines of text.
-        settings: the values to quote.
+        count: number of lines that are not blank.
+        settings: the settings of the training, which the advice quotes.
     """
     if not count:
         paths = ",".join(settings.input_file)

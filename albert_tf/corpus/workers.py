@@ -20,6 +20,7 @@ from albert_tf import errors
 from albert_tf.corpus import files
 from albert_tf.errors import InputError
 
+# The type of the function `run` that `pool` yields.
 Run = Callable[..., Iterable[Any]]
 
 
@@ -27,24 +28,27 @@ Run = Callable[..., Iterable[Any]]
 def pool(
     count: int, runner: str | None = None, runner_options: Sequence[str] = ()
 ) -> Iterator[Run]:
-    """Starts worker processes; an error in the block ends them at once.
+    """Starts worker processes, or prepares Beam; an error in the block ends them.
 
     Args:
         count: number of processes; if it is 1, the calling process does the jobs.
         runner: the Beam runner to use instead of processes.
-        runner_options: its options.
+        runner_options: the options of the Beam runner.
 
     Yields:
-        A function `run(function, jobs)`. It calls `function` with the arguments of each
-        job, and yields an item for each finished job. `function` must be defined at the
-        top level of a module. On Beam, a call may be repeated, and the first argument
-        of a job must be the path of the JSON file for its result. After an InputError,
-        this file contains {"error": message}, because runners wrap exceptions
-        differently.
+        A function `run(function, jobs)`, where a job is a tuple of arguments. `run`
+        calls `function` with each job, and yields one item per finished job: in
+        processes, the result of the call; on Beam, the job. `function` must be defined
+        at the top level of a module, so that workers can import it.
+
+        On Beam, a call may be repeated, and the first argument of a job must be the
+        path of the JSON file for its result. If a call raises InputError, `run` does
+        not raise it, since each runner wraps exceptions in its own way. Then this file
+        contains {"error": message}, and the caller must look for it.
 
     Raises:
-        InputError: a worker was killed, a function raised it, or Apache Beam or the
-            runner is not installed.
+        InputError: a worker was killed, a function raised InputError (except on Beam),
+            or Apache Beam or the runner is not installed.
     """
     if runner:
         yield functools.partial(_run_on_beam, runner, runner_options)
@@ -54,7 +58,8 @@ def pool(
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    # Workers read from `reader`, which ends when this process dies or closes `writer`.
+    # A worker ends when `reader` ends, which is when this process closes `writer` or
+    # dies.
     reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
@@ -80,10 +85,14 @@ def pool(
 
 
 def _watch_parent(reader: multiprocessing.connection.Connection) -> None:
-    """Ends this worker when its parent closes the other end of the pipe, or dies."""
+    """Starts a thread that ends this worker when its parent closes the pipe or dies.
+
+    Args:
+        reader: the worker's end of the pipe.
+    """
 
     def watch() -> None:
-        reader.poll(timeout=None)  # waits until the pipe is closed
+        reader.poll(timeout=None)  # returns when the pipe is closed
         os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
@@ -96,7 +105,7 @@ def _run_on_beam(
     function: Callable[..., Any],
     jobs: Sequence[tuple[Any, ...]],
 ) -> Sequence[Any]:
-    """Calls a function for every job; see `pool`."""
+    """Calls a function for every job on Beam, as `run` of `pool` does."""
     files.beam_file_systems()
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -123,6 +132,7 @@ def _run_on_beam(
 
 
 def _call(job: tuple[Any, ...], function: Callable[..., Any]) -> None:
+    """Does a job; writes the message of an InputError to the file of the result."""
     try:
         function(*job)
     except InputError as error:

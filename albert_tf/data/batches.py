@@ -3,9 +3,11 @@
 A dataset for training is endless and shuffled. A dataset for evaluation has each
 example once. The examples of a training batch, and all random draws that prepare them,
 depend only on the seed and on the position in the run, not on the number of devices or
-restarts. So a run resumes from the number of examples seen, and saves no buffer.
+restarts. So a run that resumes needs only the number of examples seen so far, and no
+saved shuffle buffer.
 
-B is the number of rows in the batch of all devices together.
+B is the number of rows in the batch of all devices together. A pipeline (of `tf.data`)
+reads a part of these rows, and a replica (a device) gets a part of the pipeline's rows.
 """
 
 import contextlib
@@ -22,16 +24,17 @@ from albert_tf.data import cores, records
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
-# Prepares parsed records for the model, see `Records.prepare`.
+# A function that transforms parsed records for the model, see `Records.prepare`.
 Prepare = Callable[[Batch, int, tf.Tensor], Batch]
 # The context of a run with one input pipeline and one replica.
 _ONE_DEVICE = tf.distribute.InputContext()
 
-# The name of the number of an example in its source; the number is -1 for padding.
+# The feature of evaluation batches that gives each row the number of its example: the
+# example's index in the source, or -1 for padding.
 ROW = "row"
 
-# No function here branches on a tensor, so none needs AutoGraph. Converting functions
-# with AutoGraph takes longer than building the graphs.
+# AutoGraph converts Python branches on tensors, and no function here has one. The
+# conversion would take longer than building the graphs.
 _without_autograph = tf.autograph.experimental.do_not_convert
 # Number of records in the shuffle buffer; pretraining files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
@@ -39,25 +42,25 @@ _PARALLEL_FILES = 16
 # Number of prefetched batches, and of parallel calls that parse records.
 _PREFETCHED = 8
 _PARALLEL_CALLS = 16
-# Minimum number of rows in a call of `prepare`, because each call has a fixed cost.
+# Minimum number of rows in a call of `Records.prepare`: each call has a fixed cost.
 _ROWS_TO_PREPARE = 512
-# Training sorts the examples of _BATCHES_TO_SORT batches by length. Evaluation sorts
-# _EXAMPLES_TO_SORT at a time, since their outputs wait in memory for the original
-# order.
+# `BucketedExamples` sorts this many batches (training) or examples (evaluation) by
+# length at a time. Evaluation is limited because outputs wait in memory for the
+# original order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 
 
 @contextlib.contextmanager
-def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[None]:
-    """Turns TensorFlow's errors into InputError.
+def translate_errors(source: "Source", prefix: Callable[[], str]) -> Iterator[None]:
+    """Turns TensorFlow's errors in the block into InputError.
 
     TensorFlow's messages name an operation, not a record. If a record can be the cause
     of an error, `records.locate_error` searches for this record.
 
     Args:
         source: the source that is read in the block.
-        location: returns the beginning of the message, such as the state of the run.
+        prefix: returns the beginning of the message, such as "after step 3".
 
     Raises:
         InputError: TensorFlow failed, or an example cannot be used.
@@ -72,9 +75,9 @@ def translate_errors(source: "Source", location: Callable[[], str]) -> Iterator[
             records.locate_error(source.files, source.spec, source.limits)
         message = errors.summarize(error)
         if code == tf.errors.RESOURCE_EXHAUSTED:
-            message += "; expected more memory, smaller batches, or for training more "
-            message += "--gradient_accumulation_steps or --recompute=block"
-        raise InputError(f"{location()}: {message}") from error
+            message += "; expected more memory or smaller batches; in training, also "
+            message += "more --gradient_accumulation_steps, or --recompute=block"
+        raise InputError(f"{prefix()}: {message}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +90,8 @@ class Records:
         spec: the features to read.
         prepare: transforms a batch of examples; also takes the seed, and the positions
             of the examples in the run, int64 [B].
-        limits: upper limits of the values of some features, see `records.parser`. The
-            check takes 5 % of the time.
+        limits: {name: exclusive upper limit} of the values of some features. A value
+            that is negative or too large is an error. The check slows reading by 5 %.
     """
 
     files: tuple[str, ...]
@@ -104,12 +107,13 @@ class Records:
     def training(
         self, shard: "InputShard", *, seed: int, start: int = 0
     ) -> tf.data.Dataset:
-        """Makes an endless dataset, in which each epoch has another order.
+        """Makes an endless dataset for training; each epoch has another order.
 
         Args:
-            shard: the rows to read of each batch.
+            shard: the rows of each batch that this pipeline reads.
             seed: decides the order and all random draws.
-            start: number of examples that all pipelines together have read before.
+            start: the number of examples that the run has already seen, on all devices
+                together.
 
         Returns:
             An endless dataset of {name: int32 or float32 [replica_batch_size, ...]}.
@@ -124,15 +128,15 @@ class Records:
     def evaluation(
         self, shard: "InputShard", *, max_batches: int | None = None
     ) -> tf.data.Dataset:
-        """Makes a dataset that has each example once.
+        """Makes a dataset for evaluation, which has each example once.
 
-        Padding examples complete the last batch of a source or group. The feature
+        Copies of an example complete the last batch, as padding. The feature
         `example_weight`, float32 [replica_batch_size], is 1 for an example and 0 for
-        padding. `row`, int32 [replica_batch_size], is the number of the example in the
+        padding. `row`, int32 [replica_batch_size], is the index of the example in the
         source, and -1 for padding.
 
         Args:
-            shard: the rows to read of each batch.
+            shard: the rows of each batch that this pipeline reads.
             max_batches: maximum number of batches; None reads everything.
 
         Returns:
@@ -168,7 +172,8 @@ class Records:
             files = tf.random.experimental.stateless_shuffle(
                 self._files_to_read(), tf.stack([seed, number])
             )
-            # The order of these elements makes this seed differ from the one above.
+            # The shuffle of files has the seed [seed, number]; the order [number, seed]
+            # gives the shuffle of records another seed.
             shuffle_seed = tf.random.stateless_uniform(
                 [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
             )
@@ -186,7 +191,7 @@ class Records:
         return tf.constant([(file, records.compression(file)) for file in self.files])
 
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
-        """Reads serialised examples, alternately from up to 16 of the files."""
+        """Reads serialised examples, in turn from up to `_PARALLEL_FILES` files."""
         cycle_length = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
             _without_autograph(lambda file: tf.data.TFRecordDataset(file[0], file[1])),
@@ -199,12 +204,12 @@ class Records:
         """Parses and prepares serialised examples.
 
         Args:
-            items: positions in the run and serialised examples, each [N], or [n, N] for
-                n batches that are parsed and prepared together.
+            items: a dataset of pairs: positions in the run and serialised examples.
+                Both are [N], or [n, N] for n batches that are prepared together.
             seed: the seed for `prepare`.
 
         Returns:
-            A dataset of positions and of the features of their examples.
+            A dataset of pairs: the positions, flat, and the features of the examples.
         """
         parse = records.parser(self.spec, self.limits)
 
@@ -227,33 +232,34 @@ class Records:
 
 @dataclasses.dataclass(frozen=True)
 class BucketedExamples:
-    """Examples in memory, in batches of similar length with little padding.
+    """Examples in memory; a batch has examples of similar length, so little padding.
 
-    Training sorts the examples of a group of batches by length, divides them into
-    batches and shuffles these batches. A run with another batch size has other groups,
-    so it resumes only at about the same position. A dataset holds no reference to its
-    source: the caller must keep the source as long as the dataset.
+    Training takes a group of examples for several batches, sorts the group by length,
+    divides it into batches and shuffles the batches. A run with another batch size has
+    other groups, so it resumes only at about the same position. A dataset holds no
+    reference to its source: the caller must keep the source as long as the dataset.
 
     Attributes:
-        lengths: int [n], number of tokens of each example.
+        lengths: int [n], the number of tokens of each example.
         make: makes a batch from the numbers of its examples, int [B], and a length T;
             returns {name: int32 or float32 [B, ...]}.
         longest: maximum of the length T.
-        multiple: batches are padded to a multiple of this number, at most to `longest`.
-            With 0, all batches are padded to `longest`.
+        pad_multiple: T is the length of the batch's longest example, rounded up to a
+            multiple of this number, but at most `longest`. With 0, T is always
+            `longest`.
     """
 
     lengths: np.ndarray
     make: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
     longest: int
-    multiple: int = 8
+    pad_multiple: int = 8
 
     def __len__(self) -> int:
         """Returns the number of examples."""
         return len(self.lengths)
 
     def training(self, shard, *, seed, start=0) -> tf.data.Dataset:
-        """See `Records.training`."""
+        """Makes an endless dataset, as `Records.training` does."""
         size = shard.batch_size
 
         def generate(source):
@@ -261,16 +267,16 @@ class BucketedExamples:
             group, skipped = divmod(start // size, group_batches)
             while True:
                 begin = group * group_batches * size
-                yield from source._shuffle(begin, seed, size)[skipped:]
+                yield from source._shuffle_group(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
         return self._dataset(generate, shard, with_numbers=False)
 
     def evaluation(self, shard, *, max_batches=None) -> tf.data.Dataset:
-        """See `Records.evaluation`.
+        """Makes a dataset that has each example once, as `Records.evaluation` does.
 
-        About 8,192 examples at a time are sorted by length. `unshuffle` restores the
-        order.
+        About 8,192 examples at a time are sorted by length, and padding completes the
+        first batch of each such group. `unshuffle` restores the order of the outputs.
         """
         size = shard.batch_size
         count = len(self)
@@ -287,8 +293,8 @@ class BucketedExamples:
 
         return self._dataset(generate, shard, with_numbers=True)
 
-    def _shuffle(self, begin: int, seed: int, size: int) -> np.ndarray:
-        """Returns the examples of each batch in a training group, in random order.
+    def _shuffle_group(self, begin: int, seed: int, size: int) -> np.ndarray:
+        """Returns the batches of a training group, in random order.
 
         Args:
             begin: the position in the run of the first example of the group.
@@ -296,7 +302,7 @@ class BucketedExamples:
             size: the batch size.
 
         Returns:
-            int [n, size], the numbers of the examples.
+            int [n, size], the numbers of the examples of each of the n batches.
         """
         count = _batches_to_sort(len(self), size) * size
         epochs, positions = np.divmod(np.arange(begin, begin + count), len(self))
@@ -308,25 +314,27 @@ class BucketedExamples:
                 for epoch in np.unique(epochs)
             ]
         )
-        # Sort within epochs: else copies of an example from two epochs are neighbours.
+        # A group can have the same example from two epochs. Sorting within epochs keeps
+        # the two apart; otherwise they would be neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
-        # The 1 makes this seed differ from the seeds of epochs.
+        # The third element, 1, makes this seed differ from the seed [seed, epoch]
+        # above.
         return np.random.default_rng([seed, begin, 1]).permutation(rows)
 
     def _dataset(self, generate, shard, with_numbers) -> tf.data.Dataset:
         """Makes a dataset from the numbers of the examples.
 
         Args:
-            generate: yields for each batch the numbers of its examples, int [B], with
-                -1 for padding; takes this object as an argument.
-            shard: the rows to read of each batch.
+            generate: a generator function. It takes this object, and yields for each
+                batch the numbers of its examples, int [B], with -1 for padding.
+            shard: the rows of each batch that this pipeline reads.
             with_numbers: whether batches have `row` and `example_weight`.
         """
-        # TensorFlow never releases the generator function, so this function must not
-        # hold the examples.
+        # TensorFlow never releases `pipeline_batches`, so this function must not hold
+        # the examples.
         source = weakref.proxy(self)
 
-        def make(rows, length, padding_row=0):
+        def make_batch(rows, length, padding_row=0):
             batch = source.make(np.where(rows >= 0, rows, padding_row), length)
             if not with_numbers:
                 return batch
@@ -336,25 +344,25 @@ class BucketedExamples:
         def pipeline_batches():
             for rows in generate(source):
                 length = source.longest
-                if source.multiple:
+                if source.pad_multiple:
                     tokens = int(source.lengths[rows[rows >= 0]].max())
-                    length = min(_round_up(tokens, source.multiple), length)
+                    length = min(_round_up(tokens, source.pad_multiple), length)
                 first = shard.context.input_pipeline_id * shard.rows
                 part = rows[first : first + shard.rows]
                 # The last row is never padding, so its example can fill padding rows.
-                yield make(part, length, padding_row=rows[-1])
+                yield make_batch(part, length, padding_row=rows[-1])
 
         def to_spec(value, other):
             sizes = zip(value.shape[1:], other.shape[1:], strict=True)
             shape = [a if a == b else None for a, b in sizes]
             return tf.TensorSpec([shard.rows, *shape], value.dtype)
 
-        # A spec has None for each size that depends on the length of the batch. Two
-        # samples of different lengths show these sizes. If `multiple` is 0, all batches
-        # have the same length.
+        # A spec has None for each size that depends on the batch's length T. To find
+        # these sizes, two samples of different lengths are compared. If `pad_multiple`
+        # is 0, all batches have the same length, and both samples, too.
         row = np.zeros(1, np.int64)
-        lengths = self.longest, self.longest + (1 if self.multiple else 0)
-        samples = (make(row, length) for length in lengths)
+        lengths = self.longest, self.longest + (1 if self.pad_multiple else 0)
+        samples = (make_batch(row, length) for length in lengths)
         dataset = tf.data.Dataset.from_generator(
             pipeline_batches, output_signature=tf.nest.map_structure(to_spec, *samples)
         )
@@ -367,12 +375,14 @@ Source = Records | BucketedExamples
 def unshuffle(
     outputs: Iterable[Mapping[str, Any]],
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Puts outputs in the order of a source's examples.
+    """Yields the outputs of examples in the order of the examples in their source.
+
+    The outputs of an example wait in memory until the outputs of all earlier examples
+    have arrived.
 
     Args:
-        outputs: {name: [B, ...]} for each batch. The numbers of the examples have the
-            name `ROW`; padding has the number -1. The outputs of an example wait in
-            memory until the outputs of all earlier examples have arrived.
+        outputs: {name: [B, ...]} for each batch. `ROW` has the numbers of the examples;
+            padding has the number -1, and its outputs are dropped.
 
     Yields:
         {name: [...]}, the outputs of each example.
@@ -394,8 +404,9 @@ class InputShard:
     """The rows of each batch that one input pipeline reads for its own replicas.
 
     Attributes:
-        batch_size: number of rows of all pipelines, B.
-        context: the pipelines and replicas; by default, there is one of each.
+        batch_size: B, the number of rows of all pipelines together.
+        context: the numbers of pipelines and replicas, and the index of this pipeline;
+            by default, one pipeline and one replica.
     """
 
     batch_size: int
@@ -403,19 +414,19 @@ class InputShard:
 
     @property
     def rows(self) -> int:
-        """Number of rows of this pipeline in each batch."""
+        """Number of rows of each batch that this pipeline reads."""
         return self.batch_size // self.context.num_input_pipelines
 
 
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
-    """Takes the rows that one pipeline reads of each batch, as one batch."""
+    """Returns a dataset of batches with only the rows that one pipeline reads."""
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
     context = shard.context
     return raw_records.shard(context.num_input_pipelines, context.input_pipeline_id)
 
 
 def _batches_to_sort(examples: int, batch_size: int) -> int:
-    """Returns the number of batches in a group, which training sorts by length."""
+    """Returns the number of batches in a group of `BucketedExamples`' training."""
     return max(1, min(_BATCHES_TO_SORT, examples // batch_size))
 
 
@@ -426,10 +437,10 @@ def _round_up(number: Any, multiple: int) -> Any:
 def _divide_and_prefetch(
     dataset: tf.data.Dataset, shard: InputShard
 ) -> tf.data.Dataset:
-    """Divides batches among replicas, and prefetches a fixed number of them.
+    """Divides a pipeline's batches among its replicas, and prefetches some of them.
 
-    TensorFlow would tune this number in a thread that can delay the deletion of an
-    iterator by up to a minute.
+    The number of prefetched batches is fixed. To tune it, TensorFlow would start a
+    thread that can delay the deletion of an iterator by up to a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -1,4 +1,4 @@
-"""Caches arrays in a file, with a key of all values that decide them."""
+"""Caches arrays in a file, with a key: all values that decide the arrays."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ Arrays = dict[str, np.ndarray]
 def load_or_make(
     path: Path, key: Mapping[str, Any], make: Callable[[], Arrays]
 ) -> tuple[Arrays, bool]:
-    """Returns arrays from a file, or makes them and writes the file.
+    """Returns arrays from a file; if it lacks them, makes them and writes the file.
 
     A file with another key is replaced.
 
     Args:
         path: the file, `.npz`.
-        key: all values that decide the arrays, as JSON: settings, fingerprints of files
-            (see `fingerprint`) and of the vocabulary.
+        key: all values that decide the arrays, as JSON: settings, the fingerprint of
+            the vocabulary, and `fingerprint(path)` of each input file.
         make: makes the arrays.
 
     Returns:
@@ -53,7 +53,7 @@ def load_or_make(
 
 
 def digest(texts: Iterable[str]) -> str:
-    """Returns a hash of texts in their order, hexadecimal SHA-256."""
+    """Returns a hash of texts and their order: SHA-256, hexadecimal."""
     checksum = hashlib.sha256()
     for text in texts:
         checksum.update(text.encode("utf-8", "surrogatepass") + b"\0")
@@ -61,7 +61,11 @@ def digest(texts: Iterable[str]) -> str:
 
 
 def fingerprint(path: str | Path) -> list[Any]:
-    """Returns the absolute path, size and modification time of a file."""
+    """Returns values that identify a version of a file.
+
+    Returns:
+        [absolute path, size in bytes, modification time in nanoseconds].
+    """
     path = Path(path).resolve()
     state = path.stat()
     return [str(path), state.st_size, state.st_mtime_ns]

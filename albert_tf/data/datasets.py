@@ -3,8 +3,8 @@
     fetch("mrpc")  # returns the --data_dir of run_classifier.py --task_name=mrpc
 
 `datasets.json` has the addresses, checksums and licences. The checksums are those of
-TensorFlow Datasets for the same addresses. Neither checksums nor addresses were checked
-against the live servers.
+TensorFlow Datasets for the same addresses. Neither the checksums nor the addresses were
+checked against the live servers.
 """
 
 import functools
@@ -25,11 +25,10 @@ class Dataset(NamedTuple):
     """A data set and its source.
 
     Attributes:
-        folder: its path in the folder `data` of `download.home()`; `fetch` returns the
-            outermost folder of this path.
+        folder: the path of its folder, relative to `download.home() / "data"`.
         licence: its licence, or the address of a page that names the licence.
         files: {url: SHA-256 checksum} of plain files or of one archive.
-        archive_folder: the folder of the data set in its archive.
+        archive_folder: the folder of the data set in its archive; "" for plain files.
         requires: the name of another data set that the same task also reads.
     """
 
@@ -54,10 +53,12 @@ def fetch(name: str) -> Path:
         name: the `--task_name` of a GLUE task, "squad_v1", "squad_v2" or "race".
 
     Returns:
-        The folder for `--data_dir`; for SQuAD, the folder of its JSON files.
+        The folder for `--data_dir`, which for GLUE contains the folders of all tasks.
+        For SQuAD, the folder of the JSON files.
 
     Raises:
-        InputError: the name is unknown, or as `download.make_folder`.
+        InputError: the name is unknown, or the data set cannot be downloaded, see
+            `download.make_folder`.
     """
     name, datasets = name.lower(), read_datasets()
     if name not in datasets:
@@ -77,6 +78,12 @@ def _split_mrpc(new_folder: Path) -> Path:
     """Makes GLUE's tables of MRPC from the original files of MRPC.
 
     GLUE's archives do not contain MRPC.
+
+    Args:
+        new_folder: the folder of the downloaded files.
+
+    Returns:
+        A folder in `new_folder`, with train.tsv, dev.tsv and test.tsv.
     """
     names = "mrpc_dev_ids.tsv", "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"
     files = ((new_folder / name).read_bytes() for name in names)
@@ -100,10 +107,12 @@ def _split_mrpc(new_folder: Path) -> Path:
 
 
 def _rename_diagnostic(new_folder: Path) -> Path:
+    """Renames the table of the task "ax" to the name that the task reads."""
     with errors.wrap_write(new_folder):
         (new_folder / "AX.tsv").rename(new_folder / "diagnostic.tsv")
     return new_folder
 
 
-# The `arrange` of `download.make_folder` for data sets whose files must change.
+# The argument `arrange` of `download.make_folder`, for data sets whose files must
+# change.
 _ARRANGE = {"mrpc": _split_mrpc, "ax": _rename_diagnostic}

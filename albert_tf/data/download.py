@@ -1,4 +1,4 @@
-"""Downloads files and archives into folders, which appear when they are complete.
+"""Downloads files and archives into folders; a folder exists only if it is complete.
 
 make_folder(home() / "data/glue/CoLA", {url: sha256}, lambda folder: folder)
 """
@@ -14,6 +14,7 @@ from albert_tf import errors
 from albert_tf.data import files
 from albert_tf.errors import InputError
 
+# The environment variable that names the folder of downloads.
 HOME = "ALBERT_TF_HOME"
 
 
@@ -25,17 +26,19 @@ def home() -> Path:
 def make_folder(
     target: Path, urls: Mapping[str, str | None], arrange: Callable[[Path], Path]
 ) -> Path:
-    """Downloads and unpacks files into a folder that does not exist.
+    """Downloads and unpacks files into a folder, if the folder does not exist.
 
-    One of several processes downloads, and the others wait. A file in the parent
-    folder of `target` replaces the download of the same name.
+    If several processes call this at the same time, one of them downloads, and the
+    others wait. A file that is in the parent folder of `target` is used instead of the
+    download of the same name.
 
     Args:
         target: the folder to make.
-        urls: {address: SHA-256 checksum, hexadecimal, or None} of plain files, or of
-            one `.tar.gz` or `.zip`, which is unpacked.
-        arrange: checks and arranges the folder of the downloaded files, and returns the
-            folder that becomes `target`: the same folder or one in it.
+        urls: {address: SHA-256 checksum, hexadecimal, or None for no check} of plain
+            files, or of one `.tar.gz` or `.zip`, which is unpacked.
+        arrange: a function that takes the folder of the downloaded files, checks and
+            changes the files, and returns the folder that becomes `target`: the same
+            folder or a folder in it.
 
     Returns:
         `target`.
@@ -52,7 +55,7 @@ def make_folder(
         if not target.is_dir():
             shutil.rmtree(work, ignore_errors=True)
             try:
-                # All plain files are in the same folder.
+                # The last folder is the folder of all files: plain files share one.
                 for url, sha256 in urls.items():
                     folder = _download(url, sha256, work, target.parent)
                 folder = arrange(folder)
@@ -64,11 +67,11 @@ def make_folder(
 
 
 def _download(url: str, sha256: str | None, work: Path, folder: Path) -> Path:
-    """Downloads a file, and unpacks an archive.
+    """Downloads one file; unpacks it if it is an archive.
 
     Args:
         url: the address; the last part of its path is the file's name.
-        sha256: the published checksum, if there is one.
+        sha256: the published checksum; None for no check.
         work: the folder for unfinished files.
         folder: a folder that may contain the file, put there by hand.
 

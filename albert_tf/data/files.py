@@ -15,14 +15,14 @@ from typing import IO, Any
 from albert_tf import errors
 from albert_tf.errors import InputError
 
-LOCK = ".lock"
-# A name that `_temporary_suffix` has made.
+LOCK = ".lock"  # the name of the lock file in a locked folder
+# A name that ends with a result of `_temporary_suffix`.
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]{8}", re.DOTALL)
 # The end of a message about a text in another encoding.
 OTHER_ENCODING = "; expected UTF-8, or --encoding=cp1252 or the like"
 # The first bytes of a gzip file.
 GZIP_MAGIC = b"\x1f\x8b"
-# One mark of UTF-32 begins with a mark of UTF-16, so UTF-32 comes first.
+# The mark of UTF-32-LE begins with the mark of UTF-16-LE, so UTF-32 is tried first.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -33,22 +33,35 @@ _BYTE_ORDER_MARKS = {
 
 
 def suffix(path: str | Path) -> str:
-    """Returns the last suffix of a file name in lower case, after removing `.gz`."""
+    """Returns the suffix of a file name in lower case; `.gz` at the end is ignored."""
     return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
 def read_text(path: str | Path, encoding: str | None = None) -> str:
-    """Returns the text of a file; see `read_utf8`."""
+    """Reads a text file, and returns its text as a string.
+
+    Args:
+        path: a file, plain or compressed with gzip.
+        encoding: encoding of a file without a byte order mark; None means UTF-8.
+
+    Raises:
+        InputError: the file cannot be read or decoded.
+    """
     return read_utf8(path, encoding).decode()
 
 
 def read_utf8(
     path: str | Path, encoding: str | None = None, handler: str = "strict"
 ) -> bytes:
-    """Returns the text of a file in UTF-8; see `to_utf8`.
+    """Reads a text file, and returns its text as bytes in UTF-8.
+
+    Args:
+        path: a file, plain or compressed with gzip.
+        encoding: encoding of a file without a byte order mark; None means UTF-8.
+        handler: "strict", or "surrogateescape" to keep invalid bytes.
 
     Raises:
-        InputError: as `to_utf8`, or the file cannot be read.
+        InputError: the file cannot be read, or `to_utf8` raises it.
     """
     with errors.wrap_read(path):
         data = Path(path).read_bytes()
@@ -58,16 +71,16 @@ def read_utf8(
 def to_utf8(
     data: bytes, path: Any, encoding: str | None = None, handler: str = "strict"
 ) -> bytes:
-    r"""Returns the text of a file, plain or compressed with gzip, in UTF-8.
+    r"""Converts the contents of a text file, plain or compressed with gzip, to UTF-8.
 
     If there is no `\n` before the end of a text, `\r` ends lines and becomes `\n`.
-    Otherwise a lone `\r` is a character.
+    Otherwise a lone `\r` is a character of the text.
 
     Args:
         data: contents of the file.
         path: the file, for messages.
-        encoding: encoding of a file without a byte order mark. None means UTF-8; then
-            messages do not mention --encoding, which the caller does not have.
+        encoding: encoding of a file without a byte order mark. None means UTF-8, for
+            callers without the flag --encoding: messages do not mention the flag.
         handler: "strict", or "surrogateescape" to keep invalid bytes.
 
     Raises:
@@ -86,7 +99,7 @@ def to_utf8(
             f"{path}: UTF-16 without a byte order mark; expected UTF-8"
             f"{'' if encoding is None else ', or --encoding=utf-16-le'}"
         )
-    # With "surrogateescape", UTF-8 stays as it is, perhaps with invalid bytes.
+    # With "surrogateescape", UTF-8 needs no conversion: its invalid bytes are kept.
     if name != "utf-8" or handler == "strict":
         try:
             text = data.decode(name, handler)
@@ -140,7 +153,7 @@ def atomic(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write(path: str | Path, content: str | bytes) -> None:
-    """Writes a file with `atomic`; a text in UTF-8."""
+    """Writes a file atomically; text is encoded as UTF-8."""
     with atomic(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -153,10 +166,11 @@ def flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder whose files move to `folder` when all are written.
+    """Yields an empty folder; when the block ends, its files move to `folder`.
 
-    The data of a TF1 checkpoint moves before its index, which makes the data readable.
-    The file `checkpoint`, which names the checkpoint, moves last.
+    After an error in the block, no file moves. The index of a TF1 checkpoint moves
+    after the data, since the checkpoint is readable as soon as its index exists. The
+    file `checkpoint`, which names the newest checkpoint, moves last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / _temporary_suffix()
@@ -176,20 +190,22 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 def _move_order(file: Path) -> tuple[bool, bool, str]:
+    """Returns a key for sorting: other files first, then indices, then `checkpoint`."""
     return file.name == "checkpoint", file.suffix == ".index", file.name
 
 
 def _temporary_suffix() -> str:
+    """Returns a new suffix for the name of a temporary file or folder."""
     return f".tmp-{uuid.uuid4().hex[:8]}"
 
 
 def remove_temporary(folder: Path, name: str = "") -> None:
-    """Removes the temporary files of killed processes.
+    """Removes temporary files and folders that killed processes left in a folder.
 
     Args:
-        folder: a folder that the caller has locked, or in which only the caller writes
-            files with the prefix `name`.
-        name: the prefix of the names of the files to remove.
+        folder: the folder. No other process may write temporary files there that begin
+            with `name`: the caller has locked the folder, or owns these names.
+        name: only files whose names begin with this text are removed.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
         if _TEMPORARY.fullmatch(path.name):
@@ -208,7 +224,8 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
 
     Args:
         folder: the folder.
-        wait: whether to wait for another process or thread that holds the lock.
+        wait: whether to wait if another process or thread holds the lock; if not, this
+            is an error.
 
     Raises:
         InputError: another process or thread holds the lock, or the folder cannot be
@@ -232,7 +249,8 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         if lock.lock_counter == 1:
-            # After the release, another process may hold a lock on the file.
+            # The file is deleted before the release: after the release, it could be the
+            # lock of another process.
             (folder / LOCK).unlink(missing_ok=True)
         lock.release()
         if is_new:

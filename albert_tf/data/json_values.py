@@ -16,19 +16,21 @@ _TYPE_NAMES = {
     int: "a number",
     bool: "a truth value",
 }
+# The default of `get` for a key that must exist.
 _REQUIRED = object()
-# `rows` yields `BLANK` for a blank line.
+# `parse_rows` yields `BLANK` for a blank line.
 BLANK = object()
-# Group 1 matches a complete surrogate pair, or an escape without "u". Only half a pair
-# matches outside the group. All alternatives begin with the same character, which makes
-# the search fast.
+# Finds escaped halves of surrogate pairs in JSON. A match without group 1 is a half.
+# Group 1 matches the escapes to skip: a complete pair, and escapes without "u". For
+# example, "\\ud800" is an escaped backslash and the text "ud800". All alternatives
+# begin with a backslash, which makes the search fast.
 _ESCAPE = re.compile(
     r"\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..|[^u])|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
 class JsonError(InputError):
-    """A text that is not JSON, or that Python's parser refuses.
+    """The error for a text that is not JSON, or that Python's parser refuses.
 
     Args:
         path: the file.
@@ -45,7 +47,7 @@ class JsonError(InputError):
 
 
 def parse(text: str, path: Any, line: int = 1) -> Any:
-    """Parses a text that is one JSON value.
+    """Parses a text that is one JSON value; `parse_rows` parses a file of several.
 
     Half a surrogate pair, which is not valid text, becomes U+FFFD.
 
@@ -81,36 +83,42 @@ def read_object(path: Any) -> dict[str, Any]:
     return values
 
 
-def rows(
+def parse_rows(
     text: str, path: Any, header: dict[str, Any] | None = None
 ) -> Iterator[tuple[int | str, Any]]:
-    """Yields the rows of a file.
+    """Yields the rows of a file of JSON, each with its number.
 
-    A file holds JSON lines; or one list, which may be under "data" in an object; or an
-    object of columns, as pandas' `to_json()` writes it; or one object.
+    The file can have one of these forms:
+
+    - JSON lines: each line is a row;
+    - one list of rows, or an object with this list under the key "data";
+    - one object of columns, as pandas' `to_json()` writes it;
+    - one other object, which is the only row.
 
     Args:
         text: the contents of the file.
         path: the file, for messages.
-        header: a dictionary to update with the object that contains the list.
+        header: a dictionary to update with the keys of an object that is the whole
+            file, such as the keys beside "data".
 
     Yields:
-        The number of the line, or "row" and the number of an item, from 1 on; and the
-        value, `BLANK` for a blank line, or the `JsonError` of a broken line.
+        Pairs. The first is the number of the line, or "row" and the number of the item,
+        from 1 on. The second is the value, `BLANK` for a blank line, or the `JsonError`
+        of a broken line.
 
     Raises:
-        JsonError: the file is one value, and not valid JSON.
+        JsonError: the file is not JSON lines, and not valid JSON.
     """
     first_line, _, other_lines = text.strip().partition("\n")
-    # If the first line is a complete value, JSON lines follow. A first line that begins
-    # a list may look complete, and the list may continue.
+    # If the first line is a complete value, the file is JSON lines. A first line that
+    # begins with [ may look complete, although the list continues.
     is_complete = not first_line.startswith("{") or first_line.rstrip().endswith("}")
     is_jsonl = other_lines and is_complete and not first_line.startswith("[")
     if first_line and not is_jsonl:
         value = parse(text, path)
         if isinstance(value, dict) and header is not None:
             header |= value
-        items = _items(value)
+        items = _find_rows(value)  # None if `value` is a single row
         if items is None:
             blank = text[: len(text) - len(text.lstrip())]
             yield blank.count("\n") + 1, value
@@ -124,24 +132,27 @@ def rows(
             yield number, error
 
 
-def objects(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
-    """Yields the location and the value of each row of `rows` that is not blank.
+def locate_rows(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
+    """Yields the location and the value of each row that is not blank.
+
+    The rows and the arguments are those of `parse_rows`. A location is "file:line", or
+    "file:row N" for item N of a list.
 
     Raises:
         JsonError: a row is broken.
     """
-    for number, value in rows(text, path, header):
+    for number, value in parse_rows(text, path, header):
         if isinstance(value, JsonError):
             raise value
         if value is not BLANK:
             yield f"{path}:{number}", value
 
 
-def _items(value: Any) -> list[Any] | None:
-    """Returns the rows of a file that is one value; None if the value is one row."""
+def _find_rows(value: Any) -> list[Any] | None:
+    """Returns the rows in a value that is a whole file; None if it is a single row."""
     if isinstance(value, dict):
         columns = list(value.values())
-        # The columns of pandas: {name of a column: {index of a row: cell}}.
+        # pandas writes columns as {name of a column: {index of a row: cell}}.
         if columns and all(
             isinstance(column, dict) and column.keys() == columns[0].keys()
             for column in columns

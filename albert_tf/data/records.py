@@ -9,8 +9,8 @@ write files with a spec; `check`, `parser` and `dataset` read them with it:
     for batch in dataset(["train.tfrecord"], SPEC, batch_size=8):
         ...
 
-Writing needs neither TensorFlow nor protocol buffer objects. So worker processes start
-in a fraction of a second, and a record takes microseconds.
+The code for writing needs neither TensorFlow nor protocol buffer objects. So worker
+processes start in a fraction of a second, and a record takes microseconds.
 """
 
 import contextlib
@@ -30,10 +30,11 @@ from albert_tf.errors import InputError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# TFRecord: a length with its checksum before a record, and a checksum after it.
+# A TFRecord file has the length of each record with its checksum (12 bytes) before the
+# record, and the checksum of the record (4 bytes) after it.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# Tags (each has a field number and a wire type) of the protocol buffer fields in
-# tensorflow/core/example/{example,feature}.proto.
+# Tags of the protocol buffer fields in tensorflow/core/example/{example,feature}.proto.
+# A tag is a field number and a wire type.
 _FEATURES = b"\x0a"
 _ENTRY = b"\x0a"
 _KEY = b"\x0a"
@@ -57,13 +58,15 @@ class Feature(NamedTuple):
         return f"{self.length} values of type {self.kind}"
 
 
+# The features of a record, by name.
 Spec = Mapping[str, Feature]
-# Exclusive upper limits of the values of some features; no value is negative.
+# {name: exclusive upper limit} of the values of some integer features. Values of these
+# features are not negative.
 Limits = Mapping[str, int]
 
 
 def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialises a batch as `tf.train.Example`s, each in the frame of TFRecord.
+    """Serialises a batch as `tf.train.Example`s, and makes a TFRecord record of each.
 
     Features are written in the order of their names, so equal numbers give equal bytes.
 
@@ -72,12 +75,14 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
         batch: int or float [B, length] for each feature of the spec, and no other.
 
     Returns:
-        B records, see `frame`.
+        B records with the lengths and checksums of TFRecord.
     """
+    # For each feature, its serialised entry in each record.
     columns = []
     for name in sorted(spec):
         kind = spec[name].kind
-        data, ends = (_floats if kind == "float" else _varints)(batch[name])
+        encode_numbers = _floats if kind == "float" else _varints
+        data, ends = encode_numbers(batch[name])
         columns.append(_entries(name, kind, data, ends))
     return [
         frame(_FEATURES + _varint(sum(map(len, entries))) + b"".join(entries))
@@ -86,7 +91,7 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 class Writer:
-    """Appends records to an open file.
+    """Appends records to a file that is open; `create` opens a file, too.
 
     Args:
         file: receives the records.
@@ -110,7 +115,7 @@ class Writer:
 
 
 def frame(record: bytes) -> bytes:
-    """Returns a serialised example with the length and the checksums of TFRecord."""
+    """Adds the length and the checksums of TFRecord to a serialised example."""
     size = struct.pack("<Q", len(record))
     return b"".join((size, masked_checksum(size), record, masked_checksum(record)))
 
@@ -129,11 +134,14 @@ def split(data: bytes) -> list[bytes]:
 
 @contextlib.contextmanager
 def create(path: str, compress: bool = False) -> Iterator[Writer]:
-    """Opens a TFRecord file for writing; it gets its name when it is complete.
+    """Opens a TFRecord file for writing; it replaces `path` when it is complete.
 
     Args:
         path: the file to make; its folder is made, too.
-        compress: whether to compress it with gzip.
+        compress: whether to compress the file with gzip.
+
+    Yields:
+        A `Writer`.
 
     Raises:
         InputError: the file cannot be written (permissions, no space left, ...).
@@ -147,15 +155,16 @@ def create(path: str, compress: bool = False) -> Iterator[Writer]:
 def parser(
     spec: Spec, limits: Limits | None = None
 ) -> Callable[["tf.Tensor"], dict[str, "tf.Tensor"]]:
-    """Returns a function that parses serialised examples to a batch.
+    """Returns a function that parses a batch of serialised examples.
 
     Args:
         spec: the features, by name; other features of a record are ignored.
-        limits: exclusive upper limits of integer features, by name.
+        limits: {name: exclusive upper limit} of integer features to check.
 
     Returns:
         A function for `tf.data`: string [B] -> {name: int32 or float32 [B, length]}. It
-        raises InvalidArgumentError if a record does not fit, see `locate_error`.
+        raises InvalidArgumentError if a record does not fit the spec or the limits.
+        `locate_error` then finds the record.
     """
     import tensorflow as tf
 
@@ -174,7 +183,7 @@ def parser(
             for name, value in batch.items()
         }
         if limits:
-            # Read as unsigned, a negative number is above every limit.
+            # As an unsigned integer, a negative number is above every limit.
             bits = [tf.bitcast(batch[name], tf.uint32) for name in limits]
             is_valid = tf.stack([tf.reduce_max(x) for x in bits]) < [*limits.values()]
             ranges = ", ".join(f"{name} 0 to {limits[name] - 1}" for name in limits)
@@ -186,7 +195,7 @@ def parser(
 
 
 def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Dataset":
-    """Reads record files in order, as batches.
+    """Reads record files in order, as batches; checks the files first.
 
     Args:
         files: TFRecord files, plain or all compressed with gzip.
@@ -197,7 +206,7 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
         A dataset of {name: int32 or float32 [B, length]}.
 
     Raises:
-        InputError: see `check`.
+        InputError: a file cannot be read, or its first record does not fit the spec.
     """
     import tensorflow as tf
 
@@ -216,7 +225,7 @@ def count(path: str) -> int:
 
     with errors.wrap_read(path, "a whole TFRecord file"):
         records = tf.data.TFRecordDataset(path, compression(path), 1 << 20)
-        # Calls for batches take a tenth of the time of calls for records.
+        # Counting batches takes a tenth of the time of counting single records.
         sizes = records.batch(1000).map(tf.size)
         return int(sizes.reduce(0, tf.add))
 
@@ -235,7 +244,7 @@ def features_of(path: str) -> dict[str, Feature]:
         for record in tf.data.TFRecordDataset(path, compression(path)).take(1):
             example = tf.train.Example.FromString(record.numpy())
             for name, value in example.features.feature.items():
-                # A feature without any list counts as one with an empty list.
+                # A feature without a list of values counts as an empty list of bytes.
                 kind = value.WhichOneof("kind") or "bytes_list"
                 length = len(getattr(value, kind).value)
                 features[name] = Feature(kinds[kind], length)  # type: ignore[arg-type]
@@ -243,7 +252,9 @@ def features_of(path: str) -> dict[str, Feature]:
 
 
 def check(files: Iterable[str], spec: Spec) -> None:
-    """Compares the first record of every file with the spec.
+    """Checks that the first record of every file has the features of the spec.
+
+    A file without records fits every spec.
 
     Raises:
         InputError: a file cannot be read, or a feature is missing, of the other kind or
@@ -253,7 +264,6 @@ def check(files: Iterable[str], spec: Spec) -> None:
         features = features_of(path)
         for name, expected in spec.items():
             actual = features.get(name)
-            # A file without records fits every spec.
             if features and actual != expected:
                 raise InputError(
                     f"{path}: feature {name!r}: {actual or 'missing'}; expected "
@@ -264,22 +274,23 @@ def check(files: Iterable[str], spec: Spec) -> None:
 def locate_error(
     files: Iterable[str], spec: Spec, limits: Limits | None = None
 ) -> None:
-    """Finds the record on which `tf.data` failed, since its error names no record.
+    """Raises an error with the file and the number of the first record that is bad.
+
+    `tf.data` has failed on this record before, but its error names no record.
 
     Args:
         files: TFRecord files.
         spec: the features to read.
-        limits: see `parser`.
+        limits: the limits of values, as for `parser`.
 
     Raises:
-        InputError: a record is damaged, or does not fit the spec or the limits; the
-            message has its number.
+        InputError: a record is damaged, or does not fit the spec or the limits.
     """
     import tensorflow as tf
 
     for path in files:
         items = tf.data.TFRecordDataset(path, compression(path)).batch(1)
-        number = 1  # of the record to parse next
+        number = 1  # the number of the record that is parsed next
         try:
             for _ in items.map(parser(spec, limits)):
                 number += 1
@@ -292,10 +303,10 @@ def locate_error(
 
 
 def compression(path: str) -> Literal["", "GZIP"]:
-    """Returns the compression of a file, which its first bytes show.
+    """Finds out the compression of a file from its first bytes.
 
     Returns:
-        The name for `tf.data.TFRecordDataset`.
+        The name of the compression for `tf.data.TFRecordDataset`.
 
     Raises:
         InputError: the file cannot be read.
@@ -305,26 +316,36 @@ def compression(path: str) -> Literal["", "GZIP"]:
 
 
 def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:
-    """Encodes float [B, n] as float32; returns bytes and ends as `_varints` does."""
+    """Encodes floats as float32.
+
+    Args:
+        values: float [B, n].
+
+    Returns:
+        The bytes of all rows one after the other, and the end of each row in them.
+    """
     size = 4 * values.shape[1]
     return values.astype("<f4").tobytes(), [size * (i + 1) for i in range(len(values))]
 
 
 def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
-    """Encodes integers in base 128, low digits first, without a loop over integers.
+    """Encodes integers as protocol buffers do: in base 128, lowest digit first.
+
+    The loops are over digits, not over integers.
 
     Args:
-        values: int [B, n]; negative numbers take ten bytes, as in protocol buffers.
+        values: int [B, n]; a negative number takes ten bytes.
 
     Returns:
         The bytes of all rows one after the other, and the end of each row in them.
     """
     rows, length = values.shape
+    # Fast path: every integer has one digit.
     if values.size == 0 or (values.min() >= 0 and values.max() < 128):
         row_ends = [length * (i + 1) for i in range(rows)]
         return values.astype(np.uint8).tobytes(), row_ends
     flat = values.astype(np.int64, copy=False).ravel().view(np.uint64)
-    # `sizes` becomes the number of digits, one byte each, of every integer.
+    # `sizes` becomes the number of bytes of each integer; a digit is one byte.
     max_digits = int(flat.max()).bit_length() // 7 + 1
     sizes = np.ones(flat.size, np.int64)
     for digit in range(1, max_digits):
@@ -343,7 +364,14 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
 
 
 def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[bytes]:
-    """Yields the serialised map entry, name and values, of a feature in each record."""
+    """Yields the serialised entry of a feature for each record: its name and values.
+
+    Args:
+        name: the name of the feature.
+        kind: "int" or "float".
+        data: the encoded numbers of all records.
+        ends: for each record, the end of its numbers in `data`.
+    """
     start = 0
     for end in ends:
         yield _header(name, kind, end - start) + data[start:end]
@@ -352,8 +380,15 @@ def _entries(name: str, kind: str, data: bytes, ends: list[int]) -> Iterator[byt
 
 @functools.lru_cache(maxsize=1 << 16)
 def _header(name: str, kind: str, size: int) -> bytes:
-    """Returns the bytes before a feature's packed numbers, which take `size` bytes."""
-    # Each message follows its tag and its size. The loop starts with the innermost one.
+    """Returns the bytes of a feature's entry before its numbers.
+
+    Args:
+        name: the name of the feature.
+        kind: "int" or "float".
+        size: the number of bytes of the numbers.
+    """
+    # An entry consists of nested messages, and each follows its tag and its size. The
+    # loop begins with the innermost message.
     prefix = b""
     for tag in (_PACKED, _LIST[kind], _VALUE):
         prefix = tag + _varint(size + len(prefix)) + prefix
@@ -363,11 +398,12 @@ def _header(name: str, kind: str, size: int) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _varint(value: int) -> bytes:
+    """Encodes one integer, as `_varints` does."""
     return _varints(np.array([[value]]))[0]
 
 
 def masked_checksum(data: bytes) -> bytes:
-    """Returns the CRC-32C of data, rotated and shifted as the TFRecord format does."""
+    """Returns the checksum of the TFRecord format: a CRC-32C, rotated and offset."""
     crc = google_crc32c.value(data)
     crc = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return struct.pack("<I", crc)

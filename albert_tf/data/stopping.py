@@ -1,4 +1,11 @@
-"""Lets a signal end a run between two steps."""
+"""Lets a signal (SIGTERM or SIGINT) end a run between two steps.
+
+with catch_signals() as flag:
+    for step in steps:
+        ...
+        if flag.signum:
+            flag.stop()
+"""
 
 import contextlib
 import signal
@@ -31,16 +38,20 @@ class StopFlag:
     signum: int | None = None
 
     def stop(self) -> NoReturn:
-        """Raises Stopped, with SIGTERM's number if another worker got the signal."""
+        """Raises Stopped with the signal's number.
+
+        If only another worker got the signal, the number is SIGTERM's.
+        """
         raise Stopped(self.signum or signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def catch_signals() -> Iterator[StopFlag]:
-    """Catches SIGTERM and SIGINT while the block runs; a second one ends the process.
+    """Catches SIGTERM and SIGINT while the block runs.
 
-    A signal that is ignored stays ignored, as in the background of a shell. Only the
-    main thread can catch signals; in other threads the flag is never set.
+    The first signal sets the flag, a second one ends the process at once. If the
+    process ignores a signal, as in the background of a shell, it is still ignored. Only
+    the main thread can catch signals; in other threads, the flag is never set.
     """
     flag = StopFlag()
     is_main = threading.current_thread() is threading.main_thread()
@@ -57,6 +68,6 @@ def catch_signals() -> Iterator[StopFlag]:
     try:
         yield flag
     finally:
-        # A handler is None if it was not installed from Python.
+        # `getsignal` returns None for a handler that was not installed from Python.
         for number, handler in handlers.items():
             signal.signal(number, handler or signal.SIG_DFL)

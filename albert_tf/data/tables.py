@@ -9,18 +9,20 @@ The suffix decides the format:
 - `.csv`: commas, and double quotes around cells that contain commas, quotes or line
   ends.
 - `.jsonl`, `.json`: one object per line, whose keys are the columns; or another form
-  that `json_values.rows` reads.
+  that `json_values.parse_rows` reads.
 
-A `Dialect`, a first line `sep=;` (which Excel reads), or a header with another
-delimiter overrides the suffix.
+The delimiter of a TSV or CSV table is that of the `Dialect`. Without it, it is the only
+delimiter with which the header has all columns, or else that of the suffix. Where cells
+can be quoted, a first line `sep=;` (which Excel reads) replaces the delimiter of the
+`Dialect` or of the suffix.
 
 Lines end with `\n` or `\r\n`. If a file has no `\n`, its lines may end with `\r`;
 otherwise a lone `\r` is a character of the text. An empty line after the header is
-skipped and counted, except in a TSV table of one column, where it is an empty text (in
-CSV `""` is an empty text).
+skipped and counted. But in a TSV table of one column, it is an empty text. (In CSV,
+`""` is an empty text.)
 
-A broken row is an error that names file and line. With `skip_bad_rows`, it is skipped
-and reported.
+A broken row is an error that names file and line. With `skip_bad_rows`, a broken row is
+skipped and reported.
 """
 
 import codecs
@@ -39,30 +41,33 @@ from albert_tf import errors
 from albert_tf.data import files, json_values
 from albert_tf.errors import InputError
 
-# Invalid bytes after decoding with "surrogateescape".
+# The characters that stand for invalid bytes after decoding with "surrogateescape".
 _INVALID_BYTE = re.compile("[\udc80-\udcff]")
-# Replaces a lone carriage return, which the csv module takes for the end of a row.
+# This character replaces a lone carriage return while the csv module reads the text.
+# The module would take a carriage return for the end of a row.
 _RETURN = "\ud800"
-# A first line for Excel that gives the delimiter.
+# A first line for Excel that gives the delimiter, such as `sep=;`.
 _SEP = re.compile('"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
-# A quoted cell that contains quotes, as pandas, R and Excel write it.
+# A quoted cell with a doubled quote in it, as pandas, R and Excel write it. Only the
+# first _SAMPLE_CHARS characters are searched.
 _QUOTED = re.compile(r'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
 _SAMPLE_CHARS = 1 << 16
-# UTF-16 and gzip files have one of these among their first two bytes.
+# UTF-16 and gzip files have one of these bytes among their first two.
 _FIRST_BYTES = {*b"\xff\xfe\0\x1f"}
 _DELIMITERS = (",", ";", "\t", "|")
-_CONTEXT_CHARS = 15
-_MAX_REASONS = 5
-_MAX_NAMES_CHARS = 200
+_CONTEXT_CHARS = 15  # around an invalid byte, in messages
+_MAX_REASONS = 5  # reasons for skipped rows in the log
+_MAX_NAMES_CHARS = 200  # in a list of columns in messages
 
+# A cell: a text; a tuple for a list in JSON; None if the table lacks the column.
 Value = str | tuple[str, ...] | None
 Row = TypeVar("Row")
 
 
 class RowError(Exception):
-    """A row that cannot be used; the message gives the reason without file and line."""
+    """The error for a row that cannot be used; its message has no file and line."""
 
 
 class Column(NamedTuple):
@@ -73,7 +78,7 @@ class Column(NamedTuple):
         alternative: another name, which some files use.
         required: whether all tables must have the column. If not, its values are None
             in a table without the column.
-        may_be_empty: whether an empty cell is valid. If not, the row of an empty cell
+        may_be_empty: whether an empty cell is valid. If not, a row with an empty cell
             is broken.
     """
 
@@ -101,8 +106,8 @@ class Dialect(NamedTuple):
     """The format of a table.
 
     Attributes:
-        delimiter: the character between cells of a TSV or CSV table. None if the suffix
-            or the header decides.
+        delimiter: the character between cells of a TSV or CSV table. If it is None, the
+            header or the suffix decides.
         quoted: whether cells of a TSV table may be in double quotes, too.
         encoding: encoding of a file without a byte order mark.
     """
@@ -129,7 +134,7 @@ class Table(NamedTuple, Generic[Row]):
     blank: int = 0
 
     def notes(self, path: str | Path) -> list[str]:
-        """Returns lines for the log: numbers of skipped rows, and the first reasons."""
+        """Returns lines for the log: how many lines were skipped, and some reasons."""
         notes = []
         if self.blank:
             lines = "line" if self.blank == 1 else "lines"
@@ -159,18 +164,19 @@ def read(
         path: a file of text, see `files.to_utf8`.
         columns: the columns to read.
         make: converts the values of a row, in the order of `columns`, or raises
-            `RowError`. A value is text. In JSON, a number or boolean becomes its JSON
-            text, and a list becomes a tuple.
+            `RowError`. A value is text, or None if the table lacks an optional column.
+            In JSON, a number or boolean becomes its JSON text, and a list becomes a
+            tuple of such texts.
         header: names of all columns of a TSV or CSV file that has no header.
         skip_bad_rows: skip broken rows instead of raising.
         dialect: the format of the table.
-        log: receives a line if the header decides the format, or if cells keep their
-            quotes.
+        log: receives a line if the header decides the delimiter, or if cells seem to be
+            quoted, but quotes are read as text.
 
     Raises:
-        InputError: the file cannot be read, has an unknown format, lacks a column or
-            has it twice, has no (unbroken) row, leaves a quote open, or is JSON
-            although `header` is given. Without `skip_bad_rows`, also: a row has another
+        InputError: the file cannot be read, has an unknown format, has no usable row or
+            an open quote at its end, or is JSON although `header` is given; or a column
+            is missing or exists twice. Without `skip_bad_rows`, also: a row has another
             number of cells than the header, has another encoding, is not JSON, lacks a
             value, or `make` rejects it.
     """
@@ -197,16 +203,21 @@ def read(
     return Table(rows, skipped, blank)
 
 
-def lines(
+def decode_lines(
     data: Iterable[bytes], path: str | Path, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
-    r"""Yields the number of each line, from 1 on, and its text.
+    r"""Decodes lines while they arrive, such as those of the standard input.
+
+    UTF-8 is decoded line by line. Other encodings, gzip, and a text whose lines end
+    with `\r` are read completely before the first line is yielded.
 
     Args:
-        data: lines that end with `\n`, such as a binary file. UTF-8 is read line by
-            line; other encodings are read completely first, see `files.to_utf8`.
+        data: lines that end with `\n`, such as a binary file.
         path: the file, for messages.
         encoding: encoding of a file without a byte order mark.
+
+    Yields:
+        The number of each line, from 1 on, and its text.
 
     Raises:
         InputError: a line is not in the encoding.
@@ -220,7 +231,7 @@ def lines(
     ):
         converted = files.to_utf8(first_line + b"".join(data), path, encoding)
         first_line, data = b"", io.BytesIO(converted)
-    # `filter` drops the first line if there is none, or if `data` holds all lines.
+    # `filter` drops an empty `first_line`: there is none, or `data` has all lines.
     for number, line in enumerate(itertools.chain(filter(None, [first_line]), data), 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
@@ -233,6 +244,7 @@ def lines(
 
 
 def _check_not_empty(columns: Sequence[Column], values: list[Value]) -> None:
+    """Raises RowError if a value is blank that must not be blank."""
     for column, value in zip(columns, values, strict=True):
         is_empty = isinstance(value, str) and not value.strip()
         if is_empty and not column.may_be_empty:
@@ -247,8 +259,8 @@ def _check_bytes(text: str) -> None:
         raise RowError(f"bytes of another encoding in {part!r}{files.OTHER_ENCODING}")
 
 
-# Pairs of the number of a line and its row: the cells, a JSON value, `BLANK` for a
-# blank line, or an error.
+# Pairs of the number of a line and its row. A row is a list of cells or a JSON value;
+# `BLANK` for a blank line; or the error of a broken row.
 _NumberedRows = Iterator[tuple[Any, Any]]
 
 
@@ -259,7 +271,7 @@ def _open(
     dialect: Dialect,
     log: Callable[[str], None],
 ) -> tuple[_NumberedRows, Callable[[Any], list[Value]]]:
-    """Opens a table, see `read`.
+    """Opens a table for `read`, which explains the arguments.
 
     Returns:
         The rows, and a function that returns the values of `columns` in a row, or
@@ -279,7 +291,9 @@ def _open(
     data = files.read_utf8(path, dialect.encoding, "surrogateescape")
     text = data.decode(errors="surrogateescape")
     if suffix in _JSON:
-        return json_values.rows(text, path), functools.partial(_from_json, columns)
+        return json_values.parse_rows(text, path), functools.partial(
+            _from_json, columns
+        )
     return _open_cells(path, text, columns, header, dialect, log)
 
 
@@ -291,13 +305,14 @@ def _open_cells(
     dialect: Dialect,
     log: Callable[[str], None],
 ) -> tuple[_NumberedRows, Callable[[Any], list[Value]]]:
-    """Opens the text of a TSV or CSV table, see `_open`."""
+    """Opens the text of a TSV or CSV table; see `_open` for the result."""
     default = "," if files.suffix(path) == ".csv" else "\t"
     is_quoted = dialect.quoted or default == ","
     delimiter = dialect.delimiter or default
     match = _SEP.match(text) if is_quoted else None
     if match:
-        # An empty line before the header is ignored, and keeps the numbers of lines.
+        # An empty line, which is ignored before the header, replaces the line `sep=;`.
+        # So the numbers of the other lines do not change.
         delimiter, text = match[1], f"\n{text[match.end() :]}"
     first_line = text.lstrip("\r\n").partition("\n")[0].rstrip("\r")
     if header is None and "\r" in first_line:
@@ -306,15 +321,15 @@ def _open_cells(
         delimiter = _find_delimiter(first_line, columns, delimiter)
         if delimiter != default:
             log(f"{path}: cells between {delimiter!r}, as its first line has them")
-            is_quoted = True  # a CSV table in spite of its suffix
+            is_quoted = True  # the table is CSV, whatever its suffix is
     if not is_quoted and _QUOTED.search(text, 0, _SAMPLE_CHARS):
         log(
-            f"{path}: quotes around cells are read as characters; --quoted takes them "
-            f"away"
+            f"{path}: quotes around cells are read as characters; --quoted removes them"
         )
     rows = _split_unquoted(text, delimiter)
     if is_quoted:
-        # If the first line has a space after a delimiter, cells begin after spaces.
+        # If the first line has a space after a delimiter, spaces before cells are
+        # dropped.
         skip_space = f"{delimiter} " in first_line
         rows = _split_quoted(text, path, delimiter, skip_space)
     if header is None:
@@ -336,7 +351,14 @@ def _open_cells(
 def _from_cells(
     header: Sequence[str], indices: Sequence[int | None], cells: Any
 ) -> list[Value]:
-    """Returns the cells at some indices; None for a column that the table lacks."""
+    """Returns the cells of some columns of a row.
+
+    Args:
+        header: the names of all columns.
+        indices: the indices of the columns to return; None for a column that the table
+            lacks, whose value is None.
+        cells: the row.
+    """
     _check_cells(cells)
     if len(cells) != len(header):
         raise RowError(
@@ -346,7 +368,11 @@ def _from_cells(
 
 
 def _check_cells(cells: Any) -> None:
-    """Raises the RowError that stands for a broken row, or the error of a cell."""
+    """Raises RowError for a broken row, or for a cell with invalid bytes.
+
+    Args:
+        cells: the cells of a row, or the RowError of a broken row.
+    """
     if isinstance(cells, RowError):
         raise cells
     for cell in cells:
@@ -354,7 +380,11 @@ def _check_cells(cells: Any) -> None:
 
 
 def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str:
-    """Returns the only delimiter that finds all columns in a header, or the default."""
+    """Returns the delimiter of a header line.
+
+    It is the only delimiter with which the header has all required columns. If several
+    or none are possible, it is the default.
+    """
     matches = []
     for delimiter in dict.fromkeys((default, *_DELIMITERS)):
         names = next(csv.reader([header], delimiter=delimiter), [])
@@ -364,6 +394,7 @@ def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str
 
 
 def _split_unquoted(text: str, delimiter: str) -> _NumberedRows:
+    """Yields the rows of a table without quoting: one row per line."""
     # str.splitlines would also divide at characters of texts, such as U+2028.
     for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
         line = line.removesuffix("\n").removesuffix("\r")
@@ -373,6 +404,14 @@ def _split_unquoted(text: str, delimiter: str) -> _NumberedRows:
 def _split_quoted(
     text: str, path: Path, delimiter: str, skip_space: bool
 ) -> _NumberedRows:
+    """Yields the rows of a table with quoted cells, which can contain line ends.
+
+    Args:
+        text: the contents of the table.
+        path: the file, for messages.
+        delimiter: the character between cells.
+        skip_space: whether spaces before cells are dropped.
+    """
     csv.field_size_limit(sys.maxsize)
     text = re.sub("\r(?!\n|\\Z)", _RETURN, text)
     reader = csv.reader(
@@ -399,6 +438,7 @@ def _split_quoted(
 
 
 def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None:
+    """Returns the index of a column in a header; None if the table lacks it."""
     name = column.find(header)
     if name is None:
         if not column.required:
@@ -412,6 +452,7 @@ def _find_index(path: Path, column: Column, header: Sequence[str]) -> int | None
 
 
 def _from_json(columns: Sequence[Column], row: Any) -> list[Value]:
+    """Returns the values of columns in a row, which must be a JSON object."""
     if isinstance(row, json_values.JsonError):
         raise RowError(row.problem)
     if not isinstance(row, dict):
@@ -420,6 +461,7 @@ def _from_json(columns: Sequence[Column], row: Any) -> list[Value]:
 
 
 def _get_value(row: dict[str, Any], column: Column) -> Value:
+    """Returns the value of one column in a JSON object."""
     name = column.find(row)
     if name is None:
         if not column.required:
@@ -432,6 +474,7 @@ def _get_value(row: dict[str, Any], column: Column) -> Value:
 
 
 def _to_text(name: str, value: Any) -> str:
+    """Returns the value of key `name` as text; it must not be null, NaN or a list."""
     if isinstance(value, str):
         _check_bytes(value)
         return value
@@ -444,6 +487,6 @@ def _to_text(name: str, value: Any) -> str:
 
 
 def _join_names(names: Iterable[str]) -> str:
-    """Returns the names of columns for messages."""
+    """Returns the quoted names of columns as one text, for messages."""
     text = ", ".join(map(repr, names))
     return text if len(text) <= _MAX_NAMES_CHARS else f"{text[:_MAX_NAMES_CHARS]}..."

@@ -75,7 +75,7 @@ def _read_rows(
         for number, row in enumerate(table.rows, 1):
             yield f"row {number}", {k: v for k, v in row.items() if v is not None}
     elif extension == ".json":
-        yield from json_values.rows(read_text(name, settings.encoding), name)
+        yield from json_values.parse_rows(read_text(name, settings.encoding), name)
     else:
         lines = iter(enumerate(arguments, 1)) if arguments else _read_lines(settings)
         has_json = extension == ".jsonl" or settings.input_format == "json"
@@ -96,7 +96,7 @@ def _read_lines(settings: PredictSettings) -> Iterator[tuple[int, str]]:
         file = sys.stdin.buffer
         if path is not None:
             file = files.enter_context(open(path, "rb"))
-        yield from tables.lines(file, path or "the input", settings.encoding)
+        yield from tables.decode_lines(file, path or "the input", settings.encoding)
 
 
 def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:

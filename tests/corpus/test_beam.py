@@ -22,8 +22,8 @@ def test_a_mistake_on_beam_is_one_line(make, tmp_path):
     pytest.importorskip("apache_beam")
     (tmp_path / "x").write_bytes(b"one\n\xff\n")
     assert refusal(make, input_file=(f"{tmp_path}/x",), runner="DirectRunner") == (
-        f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); --encoding names "
-        f"another encoding, and --replace_invalid_utf8 puts U+FFFD there"
+        f"{tmp_path}/x: line 2, byte 4: not UTF-8 (byte 0xff); give the right "
+        f"--encoding, or --replace_invalid_utf8 to put U+FFFD there"
     )
 
 

@@ -14,7 +14,7 @@ def read(path, errors="strict", **options):
     sizes = documents.find_files([str(path)])
     texts = [
         document
-        for part, _ in documents.ranges(sizes)
+        for part, _ in documents.divide_files(sizes)
         for document in documents.read(part, errors, counts, **options)
     ]
     return texts, counts
@@ -79,7 +79,7 @@ def test_ranges_divide_large_files_between_documents(tmp_path, monkeypatch):
     path.write_text("\ufeff" + "\n\n".join("\n".join(lines) for lines in expected))
     for size in (1, 13, 50, 1_000_000):
         monkeypatch.setattr(documents, "RANGE_BYTES", size)
-        ranges = list(documents.ranges(documents.find_files([str(path)])))
+        ranges = list(documents.divide_files(documents.find_files([str(path)])))
         assert len(ranges) == {1: 97, 1_000_000: 1}.get(size, len(ranges))
         assert read(path)[0] == expected
 
@@ -88,7 +88,7 @@ def test_ranges_divide_json_lines_at_every_line(tmp_path, monkeypatch):
     path = tmp_path / "x.jsonl"
     path.write_text("".join(f'{{"text": "{i}"}}\n' for i in range(50)))
     monkeypatch.setattr(documents, "RANGE_BYTES", 60)
-    ranges = list(documents.ranges(documents.find_files([str(path)])))
+    ranges = list(documents.divide_files(documents.find_files([str(path)])))
     assert len(ranges) == 10  # of five lines each
     assert read(path)[0] == [[str(i)] for i in range(50)]
 
@@ -97,7 +97,7 @@ def test_small_files_are_ranges_and_empty_ones_are_none(tmp_path):
     for name in "bca":
         (tmp_path / name).write_text(name)
     (tmp_path / "d").write_text("")
-    ranges = documents.ranges(documents.find_files([str(tmp_path / "*")]))
+    ranges = documents.divide_files(documents.find_files([str(tmp_path / "*")]))
     found = [(part.file[-1], weight) for part, weight in ranges]
     assert found == [("a", 1), ("b", 1), ("c", 1)]
 
@@ -117,8 +117,7 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path, begin, monkeypatch):
     path.write_bytes(before + b"tw\xc3\xa9\n\xc3\xa9\xfftail\n")
     assert refusal(read, path) == (
         f"{path}: line {begin // 5 * 2 + 2}, byte {begin + 7}: not UTF-8 (byte 0xff); "
-        f"--encoding names another encoding, and --replace_invalid_utf8 puts U+FFFD "
-        f"there"
+        f"give the right --encoding, or --replace_invalid_utf8 to put U+FFFD there"
     )
 
 

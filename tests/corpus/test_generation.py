@@ -25,7 +25,7 @@ def read(folder, files=("x.tfrecord",), **changes):
     """Reads the records that `make` made with the same changes of its settings."""
     values = {"input_file": ("x",), "output_file": ("y",), "vocab_file": "v"}
     config = corpus.CorpusSettings(**values, max_seq_length=128, **changes)
-    spec, files = shards.spec(config), [str(folder / name) for name in files]
+    spec, files = shards.make_spec(config), [str(folder / name) for name in files]
     batches = list(records.dataset(files, spec, batch_size=9999))
     return {
         name: np.concatenate([batch[name].numpy() for batch in batches])
@@ -42,7 +42,7 @@ def small_shards(monkeypatch):
     """Makes a small corpus behave like a large one: many ranges, shards and windows."""
     monkeypatch.setattr(documents, "RANGE_BYTES", 4_500)
     monkeypatch.setattr(shards, "SHARD_BYTES", 25_000)
-    monkeypatch.setattr(shards, "TEXT_TOKENS", 1_000)
+    monkeypatch.setattr(shards, "GROUP_TOKENS", 1_000)
     monkeypatch.setattr(shards, "ROUND_TOKENS", 2_000)
     monkeypatch.setattr(shards, "BLOCK_TOKENS", 500)
     monkeypatch.setattr(shards, "WINDOW_BYTES", 20_000)

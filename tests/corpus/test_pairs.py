@@ -20,8 +20,8 @@ def settings(**changes):
 
 
 def text(*documents):
-    """Builds a text of tokens 0, 1, 2, ...; documents are lengths of segments."""
-    packed, tokens = pairs.Text(), itertools.count()
+    """Builds documents of tokens 0, 1, 2, ... from the lengths of their segments."""
+    packed, tokens = pairs.Group(), itertools.count()
     for document in documents:
         packed.add([list(itertools.islice(tokens, length)) for length in document])
     return packed
@@ -30,7 +30,7 @@ def text(*documents):
 def draw(packed, config, seed=0, starts=STARTS):
     counts = Counter()
     rng = np.random.default_rng(seed)
-    return pairs.pair(packed, config, starts.__getitem__, rng, counts), counts
+    return pairs.draw(packed, config, starts.__getitem__, rng, counts), counts
 
 
 def draws(packed, config, times=400, starts=STARTS):

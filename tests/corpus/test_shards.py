@@ -20,7 +20,7 @@ def plan(tmp_path, monkeypatch):
         path = tmp_path / "text"
         path.write_text(("x" * 98 + "\n\n") * ranges)
         config = CorpusSettings(**VALUES | {"dupe_factor": 1} | changes)
-        return shards.plan({str(path): 100 * ranges}, config)
+        return shards.make_plans({str(path): 100 * ranges}, config)
 
     return call
 
@@ -55,21 +55,21 @@ def test_second_segments_from_other_documents_need_two_ranges(plan, monkeypatch)
     assert {len(shard.ranges) for shard in plan(1, objective="nsp")} == {1}
 
 
-def test_a_text_is_bounded_and_its_last_document_is_never_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "TEXT_TOKENS", 20)
+def test_a_group_is_bounded_and_no_document_is_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "GROUP_TOKENS", 20)
     config = CorpusSettings(**VALUES | {"spm_model_file": SMALL_MODEL})
     path = tmp_path / "text"
 
-    def texts(*sizes):
+    def groups(*sizes):
         path.write_text("\n\n".join("the the the the\n" * n for n in sizes))
-        parts = documents.ranges({str(path): path.stat().st_size})
+        parts = documents.divide_files({str(path): path.stat().st_size})
         plan = shards.ShardPlan("train", 0, [(0, part) for part, _ in parts])
-        made = shards.Shard(config, plan).read_texts()
-        return [list(map(len, text.documents)) for text in made]
+        made = shards.Shard(config, plan).read_groups()
+        return [list(map(len, group.documents)) for group in made]
 
-    assert texts(2, 2, 3, 4, 5, 1) == [[2, 2, 3], [4, 5, 1]]
-    assert texts(2, 2, 3, 4, 5, 1, 1) == [[2, 2, 3], [4, 5], [1, 1]]
-    assert texts(7) == [[7]]
+    assert groups(2, 2, 3, 4, 5, 1) == [[2, 2, 3], [4, 5, 1]]
+    assert groups(2, 2, 3, 4, 5, 1, 1) == [[2, 2, 3], [4, 5], [1, 1]]
+    assert groups(7) == [[7]]
 
 
 @pytest.mark.parametrize(

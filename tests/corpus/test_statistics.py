@@ -52,9 +52,9 @@ def settings(**changes):
 def text(do_lower_case):
     config = settings(do_lower_case=do_lower_case)
     tokenizer = shards.load_tokenizer(config)
-    [(part, _)] = documents.ranges(documents.find_files(config.input_file))
+    [(part, _)] = documents.divide_files(documents.find_files(config.input_file))
     lines = documents.read(part, "strict", Counter())
-    packed = pairs.Text()
+    packed = pairs.Group()
     for segments in documents.tokenize(lines, config, tokenizer, Counter()):
         packed.add(segments)
     return packed
@@ -71,7 +71,7 @@ def generate(config):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "encode", encode)
         texts = [text(config.do_lower_case)]
-        patch.setattr(shards.Shard, "read_texts", lambda _: texts)
+        patch.setattr(shards.Shard, "read_groups", lambda _: texts)
         output = contextlib.nullcontext(io.BytesIO())
         patch.setattr(files, "create", lambda path: output)
         patch.setattr(files, "write_json", lambda path, result: results.append(result))

@@ -123,7 +123,7 @@ def test_an_error_while_reading_ends_the_training(tmp_path):
         (b" \n\n", "--input_file={0}: no text in it"),
         (gzip.compress(b"text " * 99, mtime=0)[:-9],
          "{0}: Compressed file ended before the end-of-stream marker was reached; "
-         "expected text, plain or a whole gzip file"),
+         "expected text, or a complete gzip file of text"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_named(contents, message, tmp_path):

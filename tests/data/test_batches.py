@@ -37,7 +37,7 @@ def make_records(tmp_path):
 SOURCES = []
 
 
-def by_length(lengths, multiple=2, longest=11):
+def by_length(lengths, pad_multiple=2, longest=11):
     def make(rows, length):
         ids = np.zeros((len(rows), 2, length), np.int32)
         for row, count in zip(ids, lengths[rows], strict=True):
@@ -45,7 +45,7 @@ def by_length(lengths, multiple=2, longest=11):
             row[:, :count] = 1
         return {"ids": ids, "number": rows[:, None].astype(np.int32)}
 
-    SOURCES.append(batches.BucketedExamples(lengths, make, longest, multiple))
+    SOURCES.append(batches.BucketedExamples(lengths, make, longest, pad_multiple))
     return SOURCES[-1]
 
 
@@ -66,8 +66,8 @@ def flat(lists):
     return [number for row in lists for number in row]
 
 
-HINT = "; expected more memory, smaller batches, or for training more "
-HINT += "--gradient_accumulation_steps or --recompute=block"
+HINT = "; expected more memory or smaller batches; in training, also more "
+HINT += "--gradient_accumulation_steps, or --recompute=block"
 KINDS = [("InvalidArgumentError", ""), ("ResourceExhaustedError", HINT)]
 
 
@@ -204,6 +204,6 @@ def test_unshuffle_restores_the_order_of_an_evaluation(monkeypatch):
 
 
 def test_without_a_multiple_all_batches_are_as_wide_as_the_longest():
-    read = by_length(LENGTHS, multiple=0).evaluation(batches.InputShard(3))
+    read = by_length(LENGTHS, pad_multiple=0).evaluation(batches.InputShard(3))
     assert read.element_spec["ids"].shape == (3, 2, 11)
     assert {batch["ids"].shape for batch in read} == {(3, 2, 11)}

@@ -172,7 +172,7 @@ def test_quotes_that_stay_around_cells_of_a_tsv_are_logged(write):
     lines = []
     assert rows(path, log=lines.append)[1] == ('"blue"', "0")
     assert lines == [
-        f"{path}: quotes around cells are read as characters; --quoted takes them away"
+        f"{path}: quotes around cells are read as characters; --quoted removes them"
     ]
     rows(path, log=lines.append, dialect=Dialect(quoted=True))
     rows(write("a.tsv", 'text\tlabel\n"a" or "b"\t1\nc ""d""\t0\n'), log=lines.append)

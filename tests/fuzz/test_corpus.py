@@ -61,7 +61,7 @@ def read_race(folder):
 
 def read_raw_text(folder):
     sizes = documents.find_files([str(folder / "*")])
-    for part, _ in documents.ranges(sizes):
+    for part, _ in documents.divide_files(sizes):
         list(documents.read(part, "strict", Counter()))
 
 

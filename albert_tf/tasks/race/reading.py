@@ -121,7 +121,7 @@ def read_file(
             differ; there are fewer than two options; or an answer is not an option.
     """
     questions: list[Question] = []
-    for location, value in json_values.objects(read_text(path, encoding), path):
+    for location, value in json_values.locate_rows(read_text(path, encoding), path):
         questions += _parse(value, level, location)
     if not questions:
         raise InputError(f"{path}: no question; expected JSON with one or more")

@@ -111,7 +111,7 @@ def read(
             id or the location of the question.
     """
     header: dict[str, Any] = {}  # receives the object that contains the list of items
-    items = list(json_values.objects(read_text(path, encoding), path, header))
+    items = list(json_values.locate_rows(read_text(path, encoding), path, header))
     pairs = [pair for location, item in items for pair in _read(item, location, path)]
     questions = [question for _, question in pairs]
     if not questions:

@@ -2,8 +2,8 @@
 
 A file has one word per line, columns separated by spaces or tabs, and blank lines
 between sentences. `-DOCSTART-` lines and comments, as in CoNLL-U, are skipped. A JSON
-file, see `json_values.rows`, has a sentence in each row, or a text with the characters
-at which its entities begin and end:
+file, see `json_values.parse_rows`, has a sentence in each row, or a text with the
+characters at which its entities begin and end:
 
     {"tokens": ["Anna", "left", "Oslo"], "tags": ["B-PER", "O", "B-LOC"]}
     {"text": "Anna left Oslo", "label": [[0, 4, "PER"], [10, 14, "LOC"]]}
@@ -289,7 +289,7 @@ def _read_json(
     cut_locations: list[str] = []  # of texts with spans that cut words
     words: Any
     labels: Any
-    for location, row in json_values.objects(text, path):
+    for location, row in json_values.locate_rows(text, path):
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict):
             row = {"text": row[0], **row[1]}  # the format of spaCy
         if not isinstance(row, dict):
