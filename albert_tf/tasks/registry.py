@@ -12,7 +12,7 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 
 
-class Kind(NamedTuple):
+class TaskClasses(NamedTuple):
     """The classes of a task type, as "module:Class".
 
     Attributes:
@@ -25,26 +25,28 @@ class Kind(NamedTuple):
     task: str | None = None
 
 
-def _kind(folder: str, pipeline: str, task: str) -> Kind:
+def _kind(folder: str, pipeline: str, task: str) -> TaskClasses:
     """Returns the classes of a family in a folder of `tasks`."""
     path = f"albert_tf.tasks.{folder}"
-    return Kind(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
+    return TaskClasses(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
 
 
 PRETRAINED = {
-    "fill_mask": Kind("albert_tf.tasks.pretrained:FillMask"),
-    "score": Kind("albert_tf.tasks.pretrained:Score"),
-    "sentence_order": Kind("albert_tf.tasks.pretrained:SentenceOrder"),
-    "embedding": Kind("albert_tf.tasks.pretrained:Embedding"),
+    "fill_mask": TaskClasses("albert_tf.tasks.pretrained:FillMask"),
+    "score": TaskClasses("albert_tf.tasks.pretrained:Score"),
+    "sentence_order": TaskClasses("albert_tf.tasks.pretrained:SentenceOrder"),
+    "embedding": TaskClasses("albert_tf.tasks.pretrained:Embedding"),
 }
 # The task class of all types that predict labels or a number for each text.
 _TEXTS = "albert_tf.tasks.classification:Classification"
-_LABELS = Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
+_LABELS = TaskClasses("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
 FINE_TUNED = {
     "classification": _LABELS,
     "multi_label": _LABELS,
     "token_classification": _kind("tagging", "TokenClassificationPipeline", "Tagging"),
-    "regression": Kind("albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS),
+    "regression": TaskClasses(
+        "albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS
+    ),
     "question_answering": _kind(
         "squad", "QuestionAnsweringPipeline", "QuestionAnswering"
     ),
@@ -52,7 +54,7 @@ FINE_TUNED = {
 }
 
 
-def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
+def find_pipeline_class(kind: str, location: str | Path = "task.json") -> type[Any]:
     """Returns the pipeline class of a task type, without an import of TensorFlow.
 
     Args:
@@ -70,7 +72,7 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
     return pkgutil.resolve_name(kinds[kind].pipeline)
 
 
-def task(kind: str | None) -> type[Any] | None:
+def find_task_class(kind: str | None) -> type[Any] | None:
     """Returns the task class of a fine-tuned task type; None for other names."""
     entry = FINE_TUNED.get(kind or "")
     return pkgutil.resolve_name(entry.task) if entry and entry.task else None
