@@ -342,7 +342,7 @@ def _resolve_task(
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
         task["labels"] = list(options.labels)
-    elif "labels" not in registry.pipeline(kind, location).options:
+    elif "labels" not in registry.find_pipeline_class(kind, location).option_names:
         task.pop("labels", None)
     elif not is_from_run and "labels" not in task:
         raise InputError(
@@ -359,8 +359,8 @@ def _build_pipeline(
 ) -> Pipeline:
     """Returns the pipeline for a task in the keys of `task.json`."""
     location = folder.folders[0] / metadata.TASK
-    pipeline = registry.pipeline(task["kind"], location)
-    options.check_for(task["kind"], pipeline.options)
+    pipeline = registry.find_pipeline_class(task["kind"], location)
+    options.check_for(task["kind"], pipeline.option_names)
     settings = pipeline.settings_class and pipeline.settings_class.from_stored(
         task, location
     ).with_defaults(saved_settings=None, longest=folder.config.max_position_embeddings)
@@ -375,7 +375,7 @@ def _load_exported(
     if options.runtime not in ("auto", runtime):
         raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")
     session = sessions.load(file)
-    if not {*pipeline.outputs} <= {*session.outputs}:
+    if not {*pipeline.output_names} <= {*session.outputs}:
         raise InputError(
             f"--task={task['kind']}: {file} only has {', '.join(session.outputs)}; "
             f"pass the folder that it was converted from"
@@ -397,7 +397,7 @@ def _load_weights(
     from albert_tf.tasks import text_graphs
 
     kind, serving_fn = task["kind"], None
-    if family := registry.task(kind):
+    if family := registry.find_task_class(kind):
         instance = family(pipeline.settings, folder.config, folder.tokenizer)
         model, parts = instance.build_model(), ("encoder", "head")
         task = {**task, **instance.description}
@@ -407,13 +407,13 @@ def _load_weights(
         if kind == "embedding":
             length, tokenizer = pipeline.max_seq_length, folder.tokenizer
             serving_fn = functools.partial(
-                text_graphs.embeddings, model, tokenizer, max_seq_length=length
+                text_graphs.build_embedder, model, tokenizer, max_seq_length=length
             )
     # The weights may lack the pooler if no head of the model reads it.
     unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
     weights.load(model, folder.source, only=parts, allow_missing=unread, warn=False)
     open_run = functools.partial(
-        runtimes.choose, model, pipeline.outputs, options.runtime, log=log
+        runtimes.choose, model, pipeline.output_names, options.runtime, log=log
     )
     batch_size, path = options.batch_size, folder.source.path
     return Predictor(pipeline, open_run, batch_size, path, task, model, serving_fn)

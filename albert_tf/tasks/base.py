@@ -262,14 +262,14 @@ class FineTuningTask(Task):
         settings: Any,
         config: AlbertConfig,
         tokenizer: Tokenizer,
-        multiple: int = 8,
+        pad_multiple: int = 8,
     ):
         self.settings = settings
         self.config = config
         self.tokenizer = tokenizer
         self.task_type = self.task_types[0]
         self.vocabulary = tokenizer.fingerprint
-        self.multiple = multiple
+        self.pad_multiple = pad_multiple
         self.tokens_per_example = settings.max_seq_length
         self.evaluation_splits: Sequence[Split] = ()
         self.targets_and_predictions: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -290,7 +290,7 @@ class FineTuningTask(Task):
         cls,
         settings: Any,
         saved_settings: Any,
-        config: FineTuningSettings,
+        run: FineTuningSettings,
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
         """Reads the data of a run.
@@ -298,7 +298,7 @@ class FineTuningTask(Task):
         Args:
             settings: the family's settings.
             saved_settings: the settings in the model's folder, or None.
-            config: the run's settings.
+            run: the run's settings.
             log: logs a line.
 
         Returns:
@@ -370,7 +370,7 @@ class FineTuningTask(Task):
             make: makes a batch from indices of examples and a length.
         """
         longest = self.settings.max_seq_length
-        return BucketedExamples(lengths, make, longest, self.multiple)
+        return BucketedExamples(lengths, make, longest, self.pad_multiple)
 
     def set_splits(self, splits: Splits) -> None:
         """Sets the splits to train and to evaluate on."""
@@ -446,20 +446,24 @@ class FineTuningTask(Task):
         return scores
 
     @abc.abstractmethod
-    def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
+    def prediction_files(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
         """Returns the prediction files of a split: contents by name."""
 
-    def predict_and_write(self, run: RunContext, splits: Splits) -> None:
+    def predict_and_write(self, context: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
-        if self.targets_and_predictions and run.writes and not run.settings.do_train:
+        if (
+            self.targets_and_predictions
+            and context.writes
+            and not context.settings.do_train
+        ):
             # A run with training has called it in training.
-            self.on_new_best_checkpoint(run.folder)
+            self.on_new_best_checkpoint(context.folder)
         for split in splits.get("test", ()):
-            answers = run.answer(split)
+            answers = context.answer(split)
             if metrics := self.compute_metrics(split, answers):
-                run.log(f"{split.name}: {format_metrics(metrics)}")
-            if run.writes:
-                write_files(run, self.write(split, answers))
+                context.log(f"{split.name}: {format_metrics(metrics)}")
+            if context.writes:
+                write_files(context, self.prediction_files(split, answers))
 
     @abc.abstractmethod
     def serving_fn(
@@ -548,15 +552,15 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def write_files(run: RunContext, files: Mapping[str, str | bytes]) -> None:
+def write_files(context: RunContext, files: Mapping[str, str | bytes]) -> None:
     """Writes files to the folder of a run, and logs their names.
 
     Raises:
         InputError: a file cannot be written.
     """
     for name, content in files.items():
-        write(run.folder / name, content)
-        run.log(f"Written: {run.folder / name}")
+        write(context.folder / name, content)
+        context.log(f"Written: {context.folder / name}")
 
 
 def example_weights(batch: Batch) -> Any:

@@ -19,7 +19,7 @@ from albert_tf.tasks.base import Arrays, Split
 from albert_tf.tasks.metrics import label_report
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FLAGS
-from albert_tf.tasks.text_graphs import classifier, regressor
+from albert_tf.tasks.text_graphs import build_classifier, build_regressor
 from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
@@ -48,7 +48,7 @@ class Classification(base.FineTuningTask):
         self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run, log):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
         tables: dict[str, Split] = {}
@@ -58,9 +58,9 @@ class Classification(base.FineTuningTask):
             labels = custom.find_labels(task, tables["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
         labels, is_multi = task.labels or (), task.kind == "multi_label"
-        check_threshold(labels, is_multi, config.threshold, "--threshold_to_export=")
+        check_threshold(labels, is_multi, run.threshold, "--threshold_to_export=")
         splits: dict[str, list[Split]] = {}
-        for part in config.parts:
+        for part in run.parts:
             # A part can have several tables, such as "dev" and "dev_mismatched".
             names = [name for name in task.files if name.startswith(part)]
             if not names:
@@ -147,7 +147,7 @@ class Classification(base.FineTuningTask):
                 picture = confusion.draw(self.confusions)
                 files.write(folder / "confusion_matrix.png", picture)
 
-    def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
+    def prediction_files(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the files of the released code, and the submission file for GLUE."""
         task, examples = self.text_task, split.examples
         suffix = split.name.removeprefix("test")
@@ -164,8 +164,8 @@ class Classification(base.FineTuningTask):
         options: dict[str, Any] = {"max_seq_length": self.tokens_per_example}
         options["pairs"] = self.settings.texts == 2
         if task.labels is None:
-            return regressor(model, self.tokenizer, bounds=task.bounds, **options)
-        return classifier(
+            return build_regressor(model, self.tokenizer, bounds=task.bounds, **options)
+        return build_classifier(
             model,
             self.tokenizer,
             labels=task.labels,
@@ -194,7 +194,7 @@ def _find_task(
         )
     # The catalogue has the task's labels; --labels names a loaded head's outputs.
     head, labels = settings.labels, task.labels or ()
-    if head is not None and head_labels.match(labels, head, task.names) is None:
+    if head is not None and head_labels.match(labels, head, task.label_names) is None:
         raise InputError(
             f"--labels={','.join(head)}: must be the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"

@@ -118,7 +118,7 @@ def settings_fields(task: TextTask) -> dict[str, Any]:
         "task_name": task.name,
         "kind": task.kind,
         "labels": task.labels,
-        "label_names": task.names,
+        "label_names": task.label_names,
         "labels_are_fixed": task.name in catalogue.TASKS,
         "label_separator": task.label_separator,
         "bounds": task.bounds,

@@ -39,12 +39,16 @@ COLA = _task(
     labels=("0", "1"),
     metrics={"matthew_corr": metrics.matthews, "eval_accuracy": metrics.accuracy},
     key_metric="matthew_corr",
-    names=("unacceptable", "acceptable"),
+    label_names=("unacceptable", "acceptable"),
 )
 
 # Socher et al. 2013: The Stanford Sentiment Treebank.
 SST2 = _task(
-    "sst-2", "SST-2", ("sentence",), labels=("0", "1"), names=("negative", "positive")
+    "sst-2",
+    "SST-2",
+    ("sentence",),
+    labels=("0", "1"),
+    label_names=("negative", "positive"),
 )
 
 # Dolan and Brockett 2005: The Microsoft Research Paraphrase Corpus.
@@ -55,7 +59,7 @@ MRPC = _task(
     label="Quality",
     labels=("0", "1"),
     metrics=_ACCURACY_AND_F1,
-    names=("not_equivalent", "equivalent"),
+    label_names=("not_equivalent", "equivalent"),
 )
 
 # Iyer et al. 2017: Quora Question Pairs.
@@ -67,7 +71,7 @@ QQP = _task(
     labels=("0", "1"),
     metrics=_ACCURACY_AND_F1,
     index="id",
-    names=("not_duplicate", "duplicate"),
+    label_names=("not_duplicate", "duplicate"),
 )
 
 # Cer et al. 2017: The Semantic Textual Similarity Benchmark.
@@ -132,5 +136,9 @@ RTE = _task("rte", "RTE", _PAIR, labels=_ENTAILMENT)
 
 # Levesque et al. 2011: The Winograd Schema Challenge, converted to sentence pairs.
 WNLI = _task(
-    "wnli", "WNLI", _PAIR, labels=("0", "1"), names=("not_entailment", "entailment")
+    "wnli",
+    "WNLI",
+    _PAIR,
+    labels=("0", "1"),
+    label_names=("not_entailment", "entailment"),
 )

@@ -71,8 +71,8 @@ class Pipeline(abc.ABC):
     """
 
     settings_class: ClassVar[type[TaskSettings] | None] = None
-    options: ClassVar[tuple[str, ...]] = ()
-    outputs: tuple[str, ...] = ()
+    option_names: ClassVar[tuple[str, ...]] = ()
+    output_names: tuple[str, ...] = ()
     fields: Mapping[str, bool | None]
     min_length: int = 1
 

@@ -41,7 +41,7 @@ class _MaskedLM(PretrainedPipeline):
     """Base of pipelines for one text and the masked LM head."""
 
     fields = dict.fromkeys(["text"], False)  # a text, not a list
-    outputs = ("mlm_logits",)
+    output_names = ("mlm_logits",)
     parts = ("encoder", "masked_lm")
 
     def _inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
@@ -57,7 +57,7 @@ class _MaskedLM(PretrainedPipeline):
 class FillMask(_MaskedLM):
     """Predicts tokens for each [MASK] of a text, see `inputs.encode_masked`."""
 
-    options = ("top_k", "targets")
+    option_names = ("top_k", "targets")
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -142,7 +142,7 @@ class SentenceOrder(PretrainedPipeline):
     """Predicts the probability that two texts are in the correct order."""
 
     fields = dict.fromkeys(["text_a", "text_b"], False)  # two texts
-    outputs = ("sop_logits",)
+    output_names = ("sop_logits",)
     parts = ("encoder", "sentence")
 
     def preprocess(self, row):
@@ -159,7 +159,7 @@ class SentenceOrder(PretrainedPipeline):
 class Embedding(PretrainedPipeline):
     """Computes the embedding of a text from any layer."""
 
-    options = ("layer", "pooling")
+    option_names = ("layer", "pooling")
     fields = dict.fromkeys(["text"], False)  # a text, not a list
     parts = ("encoder",)
 
@@ -175,17 +175,17 @@ class Embedding(PretrainedPipeline):
         self._pooling = options.pooling or "mean"
         # Only TensorFlow has the outputs of all layers, so they are used only if
         # necessary.
-        self.outputs = ("encoder_outputs",)
+        self.output_names = ("encoder_outputs",)
         if self._pooling == "pooled":
-            self.outputs = ("pooled_output",)
+            self.output_names = ("pooled_output",)
         elif self._layer in (-1, count - 1):
-            self.outputs = ("sequence_output",)
+            self.output_names = ("sequence_output",)
 
     def preprocess(self, row):
         return pipelines.Example(row, [self.join(row["text"])])
 
     def select(self, inputs, outputs):
-        [output] = (outputs[name] for name in self.outputs)
+        [output] = (outputs[name] for name in self.output_names)
         if self._pooling == "pooled":
             return output
         states = output if output.ndim == 2 else output[self._layer]  # [T, H]

@@ -15,7 +15,7 @@ from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
 
 
-def classifier(
+def build_classifier(
     model: models.AlbertClassifier,
     tokenizer: Tokenizer,
     *,
@@ -71,7 +71,7 @@ def classifier(
     return ServingFunction(model, inputs, answer, text_specs(pairs))
 
 
-def regressor(
+def build_regressor(
     model: models.AlbertClassifier,
     tokenizer: Tokenizer,
     *,
@@ -107,7 +107,7 @@ def regressor(
     return ServingFunction(model, inputs, answer, text_specs(pairs))
 
 
-def embeddings(
+def build_embedder(
     model: keras.Model, tokenizer: Tokenizer, *, max_seq_length: int
 ) -> ServingFunction:
     """Returns a function that computes embeddings of texts from all layers.

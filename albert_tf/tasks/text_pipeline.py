@@ -14,7 +14,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
     """Base of the pipelines for labels and for numbers."""
 
     settings_class = ClassificationSettings
-    outputs = ("logits",)
+    output_names = ("logits",)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -32,7 +32,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
 class ClassificationPipeline(TextPipeline):
     """Predicts one label, or several labels, for a text or a pair of texts."""
 
-    options = ("threshold", "top_k", "labels")
+    option_names = ("threshold", "top_k", "labels")
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)

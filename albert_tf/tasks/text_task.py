@@ -91,7 +91,7 @@ class TextTask:
     index: str | None = "index"
     headers: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
     @property

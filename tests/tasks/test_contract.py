@@ -111,7 +111,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def settings_class(family):
-    return registry.pipeline(family.task_types[0]).settings_class
+    return registry.find_pipeline_class(family.task_types[0]).settings_class
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -238,7 +238,7 @@ def test_predictions_become_answers_metrics_and_files(read):
             yield {k: keras.ops.convert_to_numpy(v)[0] for k, v in kept.items()}
 
     answers = task.postprocess(split, predictions(split))
-    files = task.write(split, answers)
+    files = task.prediction_files(split, answers)
     assert files and all(isinstance(f, str | bytes) and f for f in files.values())
     [judged] = splits["dev"]
     answers = task.postprocess(judged, predictions(judged))
@@ -258,7 +258,7 @@ def restore(task, stored, location="task.json"):
 def test_what_is_stored_makes_the_same_task(read):
     task, _ = read
     stored = json.loads(json.dumps(task.description))
-    assert registry.task(stored["kind"]) is type(task)
+    assert registry.find_task_class(stored["kind"]) is type(task)
     again = restore(task, stored)
     assert json.loads(json.dumps(again.description)) == stored
     shapes = [[w.shape for w in t.build_model().weights] for t in (task, again)]

@@ -11,7 +11,7 @@ class MultipleChoicePipeline(FineTunedPipeline):
     """Chooses among options; empty options at the end do not count."""
 
     settings_class = RaceSettings
-    outputs = ("logits",)
+    output_names = ("logits",)
     # True for a list of texts.
     fields = dict.fromkeys(["article", "question"], False) | {"options": True}
 

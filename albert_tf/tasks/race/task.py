@@ -36,9 +36,9 @@ class MultipleChoice(base.FineTuningTask):
         self.tokens_per_example = self._choices * settings.max_seq_length
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, part))] for part in config.parts
+            part: [Split(part, _read(settings, part))] for part in run.parts
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
@@ -112,7 +112,7 @@ class MultipleChoice(base.FineTuningTask):
             if mask.any()
         }
 
-    def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
+    def prediction_files(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the prediction files: contents by name.
 
         `predict_results.txt` has the number of questions, and scores if a question is

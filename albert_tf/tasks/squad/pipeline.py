@@ -12,7 +12,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
     """Finds the span of a context that answers a question."""
 
     settings_class = SquadSettings
-    options = ("threshold", "top_k")
+    option_names = ("threshold", "top_k")
     fields = dict.fromkeys(["question", "context"], False)  # not lists of texts
 
     def __init__(self, settings, config, tokenizer, options):

@@ -73,11 +73,11 @@ class QuestionAnswering(base.FineTuningTask):
         metadata.write(folder, self.tokenizer, {**self.description, **threshold})
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run, log):
         version = None
         if settings.version_2_with_negative is not None:
             version = "2.0" if settings.version_2_with_negative else "1.1"
-        elif saved_settings and not config.do_train:
+        elif saved_settings and not run.do_train:
             version = saved_settings.version
         splits: dict[str, list[Split]] = {}
 
@@ -86,7 +86,7 @@ class QuestionAnswering(base.FineTuningTask):
             log(f"{dataset.path}: SQuAD {dataset.version}")
             return dataset
 
-        if config.do_train:
+        if run.do_train:
             train = read(settings.train_file)
             version = train.version
             splits["train"] = [Split("train", train)]
@@ -94,20 +94,20 @@ class QuestionAnswering(base.FineTuningTask):
             predict = read(settings.predict_file)
             version = predict.version
             question = predict.first_question_without_answer
-            if question is not None and (config.do_eval or settings.fit_threshold):
+            if question is not None and (run.do_eval or settings.fit_threshold):
                 raise InputError(
                     f"{predict.path}: question {question!r} has no answer; --do_eval "
                     f"and --fit_threshold need answers"
                 )
             predict_splits = [Split("predict", predict)]
-            is_used = config.do_eval or config.do_predict
+            is_used = run.do_eval or run.do_predict
             # A file without answers cannot select the best checkpoint.
-            if config.do_train and is_used and question is None:
+            if run.do_train and is_used and question is None:
                 splits["dev"] = predict_splits
             # After training, the best evaluation has already scored the file.
-            if config.do_predict or (config.do_eval and not config.do_train):
+            if run.do_predict or (run.do_eval and not run.do_train):
                 splits["test"] = predict_splits
-        return _resolve_settings(settings, saved_settings, config, version), splits
+        return _resolve_settings(settings, saved_settings, run, version), splits
 
     def encode(self, split: Split) -> Arrays:
         return features.encode(
@@ -215,7 +215,7 @@ class QuestionAnswering(base.FineTuningTask):
             metrics[THRESHOLD_KEY] = threshold
         return metrics
 
-    def write(self, split: Split, answers: Answers) -> dict[str, str]:
+    def prediction_files(self, split: Split, answers: Answers) -> dict[str, str]:
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder):
@@ -224,36 +224,36 @@ class QuestionAnswering(base.FineTuningTask):
             dataset = self.evaluation_splits[0].examples
             self._store(folder, self._best_threshold, hash_ids(dataset))
 
-    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
+    def predict_and_write(self, context: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold."""
         settings = self.settings
         is_new = self._threshold_from_flag
         threshold, fitted_on = settings.threshold, ""
         for split in splits.get("test", ()):
-            answers = run.answer(split)
+            answers = context.answer(split)
             path = split.examples.path
-            if run.settings.do_predict and run.writes:
-                base.write_files(run, self.write(split, answers))
+            if context.settings.do_predict and context.writes:
+                base.write_files(context, self.prediction_files(split, answers))
             if metrics := self.compute_metrics(split, answers):
-                run.log(f"{path}: {base.format_metrics(metrics)}")
-                run.add_results(metrics)
+                context.log(f"{path}: {base.format_metrics(metrics)}")
+                context.add_results(metrics)
             else:
                 question = split.examples.first_question_without_answer
-                run.log(f"{path}: not scored; question {question!r} has no answer")
+                context.log(f"{path}: not scored; question {question!r} has no answer")
             if settings.fit_threshold:
                 is_new = True
                 threshold = self._search_threshold(split.examples, answers)
                 fitted_on = hash_ids(split.examples)
         if not is_new:
-            saved = {**self.description, **metadata.read_task(run.folder)}
+            saved = {**self.description, **metadata.read_task(context.folder)}
             threshold, fitted_on = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
-        elif run.writes:
-            self._store(run.folder, threshold, fitted_on)
+        elif context.writes:
+            self._store(context.folder, threshold, fitted_on)
         self.settings = dataclasses.replace(
             settings, threshold=threshold, threshold_fitted_on=fitted_on
         )
         if threshold is not None:
-            run.log(f"The threshold for other questions is {threshold:.4f}")
+            context.log(f"The threshold for other questions is {threshold:.4f}")
 
     def _search_threshold(self, dataset: Dataset, answers: Answers) -> float:
         dataset = select_answered(dataset, answers)

@@ -12,8 +12,8 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
     """Finds entities; if labels are not O, B-TYPE or I-TYPE, each word is a span."""
 
     settings_class = TaggingSettings
-    options = ("labels",)
-    outputs = ("logits",)
+    option_names = ("labels",)
+    output_names = ("logits",)
     fields = dict.fromkeys(["text"], False)  # not a list of texts
 
     def __init__(self, settings, config, tokenizer, options):

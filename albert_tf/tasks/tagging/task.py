@@ -66,11 +66,11 @@ class Tagging(base.FineTuningTask):
         self.main_metrics = ("eval_f1",) if self._has_entities else ("eval_accuracy",)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run, log):
         saved_labels = saved_settings.labels if saved_settings else None
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
-        for part in config.parts:
+        for part in run.parts:
             # The training data may have labels that the saved model lacks.
             expected = settings.labels if part == "train" else labels
             splits[part] = [Split(part, _read(settings, part, expected, log))]
@@ -207,7 +207,9 @@ class Tagging(base.FineTuningTask):
             scores |= metrics.entity_scores(labels, tags)
         return scores
 
-    def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
+    def prediction_files(
+        self, split: Split, answers: np.ndarray
+    ) -> dict[str, str | bytes]:
         """Returns files: predictions, scores by type or label, a confusion matrix."""
         tags = self._by_sentence(split, answers.argmax(axis=-1))
         files: dict[str, str | bytes] = {
