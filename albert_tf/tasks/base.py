@@ -349,7 +349,7 @@ class FineTuningTask(Task):
             # Not a digest of the file, because the examples also depend on flags.
             "examples": cache.digest(map(repr, split.examples)),
             "vocabulary": self.tokenizer.fingerprint,
-            **self.settings.select("encodes"),
+            **self.settings.select("affects_encoding"),
         }
 
     def encode_split(self, split: Split, arrays: Arrays | None = None) -> Split:

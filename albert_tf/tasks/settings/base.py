@@ -20,7 +20,7 @@ Stored = Literal["optional", "required"]
 _MARGIN = 4
 
 
-def config_field(stored: Stored = "optional", **metadata: Any) -> Any:
+def stored_field(stored: Stored = "optional", **metadata: Any) -> Any:
     """Declares a field of `task.json` that is not a flag."""
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
@@ -44,9 +44,9 @@ class TaskSettings(flags.Settings):
     The value None means that a flag is not given. The metadata of a field are:
 
     - `stored`: `task.json` stores the field, under `key` or under its name;
-    - `of_head`: a head is reused only if the value is equal;
-    - `of_run`: a run uses `output_dir` only if the value is equal;
-    - `encodes`: the value determines the result of `FineTuningTask.encode`;
+    - `must_match_head`: a head is reused only if the value is equal;
+    - `must_match_run`: a run uses `output_dir` only if the value is equal;
+    - `affects_encoding`: the value determines the result of `FineTuningTask.encode`;
     - `fallback`: the value if neither a flag nor the model's folder has one;
     - `is_segment`: the fallback is at most a quarter of the model's longest input;
     - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
@@ -83,11 +83,11 @@ class TaskSettings(flags.Settings):
                     f"--{name}={value} and {_MARGIN} more"
                 )
 
-    def check(self, config: FineTuningSettings) -> None:
+    def check(self, run_settings: FineTuningSettings) -> None:
         """Checks that the settings fit the run's settings, before data is read.
 
         Args:
-            config: the run's settings.
+            run_settings: the run's settings.
 
         Raises:
             InputError: they do not fit, such as --do_train without a file.

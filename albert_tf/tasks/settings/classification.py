@@ -7,7 +7,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import TaskSettings, config_field
+from albert_tf.tasks.settings.base import TaskSettings, stored_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
@@ -57,11 +57,11 @@ class ClassificationSettings(TaskSettings):
     """
 
     task_name: str | None = flags.field(
-        None, stored="optional", key="task", of_run=True
+        None, stored="optional", key="task", must_match_run=True
     )
     data_dir: str | None = flags.field(None)
     max_seq_length: int | None = flags.field(
-        None, at_least=1, stored="optional", fallback=512, encodes=True
+        None, at_least=1, stored="optional", fallback=512, affects_encoding=True
     )
     skip_bad_rows: bool = flags.field(False)
     train_file: str | None = flags.field(None)
@@ -77,15 +77,19 @@ class ClassificationSettings(TaskSettings):
         None, stored="required"
     )
     # A head fits any task with the same labels: the task AX uses the head of MNLI.
-    labels: tuple[str, ...] | None = flags.field(None, stored="optional", of_head=True)
-    label_separator: str | None = flags.field(",", stored="optional", of_head=True)
+    labels: tuple[str, ...] | None = flags.field(
+        None, stored="optional", must_match_head=True
+    )
+    label_separator: str | None = flags.field(
+        ",", stored="optional", must_match_head=True
+    )
     class_weights: tuple[str, ...] = flags.field(())
     # Whether `labels` are the JSON texts of an estimator's numbers or booleans.
-    labels_are_json: bool | None = config_field()
+    labels_are_json: bool | None = stored_field()
     # Lowest and highest label of a regression; predictions are clipped to them.
-    bounds: tuple[float, float] | None = config_field()
+    bounds: tuple[float, float] | None = stored_field()
     # Number of texts per example.
-    texts: Literal[1, 2] | None = config_field("required", of_head=True)
+    texts: Literal[1, 2] | None = stored_field("required", must_match_head=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,7 +132,7 @@ class ClassificationSettings(TaskSettings):
             raise InputError(f"{location}: labels=null: must be a list of texts")
         return super().from_stored(task, location)
 
-    def check(self, config: FineTuningSettings) -> None:
+    def check(self, run_settings: FineTuningSettings) -> None:
         if self.task_name in (None, CUSTOM):
             return
         for item in dataclasses.fields(self):

@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf import flags
-from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
+from albert_tf.tasks.settings.base import TaskSettings, size_field, stored_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
@@ -42,12 +42,14 @@ class RaceSettings(TaskSettings):
         False, requires=("data_dir",), excludes=("middle_only",)
     )
     middle_only: bool = flags.field(False, requires=("data_dir",))
-    max_seq_length: int | None = size_field(512, stored="optional", encodes=True)
+    max_seq_length: int | None = size_field(
+        512, stored="optional", affects_encoding=True
+    )
     max_qa_length: int | None = size_field(
-        128, is_segment=True, has_margin=True, encodes=True
+        128, is_segment=True, has_margin=True, affects_encoding=True
     )
     # Maximum number of options of a question.
-    choices: int | None = config_field()
+    choices: int | None = stored_field()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

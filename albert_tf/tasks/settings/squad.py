@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
+from albert_tf.tasks.settings.base import TaskSettings, size_field, stored_field
 from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
 
@@ -57,11 +57,11 @@ class SquadSettings(TaskSettings):
     predict_file: str | None = flags.field(None)
     version_2_with_negative: bool | None = flags.field(None)
     # "2.0" if a question of the files may have no answer.
-    version: Literal["1.1", "2.0"] | None = config_field(
-        "required", fallback="1.1", of_head=True
+    version: Literal["1.1", "2.0"] | None = stored_field(
+        "required", fallback="1.1", must_match_head=True
     )
     head: Literal["linear", "conditional"] | None = flags.field(
-        None, stored="required", fallback="linear", of_head=True
+        None, stored="required", fallback="linear", must_match_head=True
     )
     max_seq_length: int | None = size_field(384, stored="optional")
     doc_stride: int | None = size_field(128, is_segment=True)
@@ -74,14 +74,14 @@ class SquadSettings(TaskSettings):
         None, excludes=("fit_threshold",)
     )
     # The threshold for null scores at the start of the run.
-    threshold: float | None = config_field("required", key="null_score_diff_threshold")
+    threshold: float | None = stored_field("required", key="null_score_diff_threshold")
     # Hash of the ids of the questions that the threshold is fitted on; "" for none.
-    threshold_fitted_on: str | None = config_field()
+    threshold_fitted_on: str | None = stored_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)
     predict_feature_file: str | None = flags.field(None)
     predict_feature_left_file: str | None = flags.field(None)
-    skip_bad_rows: bool = flags.field(False, encodes=True)
+    skip_bad_rows: bool = flags.field(False, affects_encoding=True)
     use_einsum: bool | None = flags.field(None)
 
     def __post_init__(self) -> None:
@@ -99,12 +99,12 @@ class SquadSettings(TaskSettings):
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1
 
-    def check(self, config: FineTuningSettings) -> None:
-        for part in config.parts:
+    def check(self, run_settings: FineTuningSettings) -> None:
+        for part in run_settings.parts:
             file_flag = "train_file" if part == "train" else "predict_file"
             if not getattr(self, file_flag):
                 raise InputError(f"--{FLAGS[part]}: requires --{file_flag}")
-        if self.fit_threshold and not (config.do_eval or config.do_predict):
+        if self.fit_threshold and not (run_settings.do_eval or run_settings.do_predict):
             raise InputError("--fit_threshold: requires --do_eval or --do_predict")
 
 

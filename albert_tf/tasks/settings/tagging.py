@@ -40,7 +40,9 @@ class TaggingSettings(TaskSettings):
     token_column: str | None = flags.field(None, stored="optional")
     label_column: str | None = flags.field(None, stored="optional")
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field("iob2")
-    labels: tuple[str, ...] | None = flags.field(None, stored="required", of_head=True)
+    labels: tuple[str, ...] | None = flags.field(
+        None, stored="required", must_match_head=True
+    )
     max_seq_length: int | None = size_field(
-        512, stored="optional", at_least=3, encodes=True
+        512, stored="optional", at_least=3, affects_encoding=True
     )
