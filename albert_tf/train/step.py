@@ -432,7 +432,7 @@ class Trainer:
         weight decay would shrink an unused pooler to zero.
         """
         with tf.GradientTape() as tape:
-            outputs = self.task.outputs(self.model, batch, training=True)
+            outputs = self.task.run_model(self.model, batch, training=True)
             losses = self.task.loss_sums(outputs, batch)
             loss = self.task.compute_loss(losses, loss_weights)
             scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
@@ -446,7 +446,7 @@ class Trainer:
         return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):
-        outputs = self.task.outputs(self.model, batch, training=False)
+        outputs = self.task.run_model(self.model, batch, training=False)
         losses = self.task.loss_sums(outputs, batch)
         self._eval_loss_names = list(losses)
         # `evaluate` computes the loss from the means of all batches, not from this 0.

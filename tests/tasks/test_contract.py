@@ -209,7 +209,7 @@ def test_the_loss_of_one_batch_falls(read):
 
     def step():
         with tf.GradientTape() as tape:
-            outputs = task.outputs(model, batch, training=False)
+            outputs = task.run_model(model, batch, training=False)
             loss = task.compute_loss(
                 task.loss_sums(outputs, batch), task.loss_weights(batch)
             )
@@ -233,7 +233,7 @@ def test_predictions_become_answers_metrics_and_files(read):
         source = task.dataset([split], with_labels=False)
         for row in range(len(split.features)):
             batch = source.make(np.array([row]), task.settings.max_seq_length)
-            outputs = task.outputs(model, batch, training=False)
+            outputs = task.run_model(model, batch, training=False)
             kept = task.prediction_outputs(outputs, batch)
             yield {k: keras.ops.convert_to_numpy(v)[0] for k, v in kept.items()}
 

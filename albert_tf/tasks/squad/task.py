@@ -181,12 +181,12 @@ class QuestionAnswering(base.FineTuningTask):
         pairs = zip(weights.items(), means, strict=True)
         return {name: mean * count for (name, count), mean in pairs}
 
-    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
         """Returns half of the share in the sum of all losses, **as released**.
 
         With a linear head, the loss is the mean of the start loss and the end loss.
         """
-        return 0.5 * super().compute_loss(sums, weights)
+        return 0.5 * super().compute_loss(sums, totals)
 
     def prediction_outputs(self, outputs, batch):
         """Returns the logits of all positions, or the beams and the null odds."""
