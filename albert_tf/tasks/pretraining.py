@@ -355,10 +355,9 @@ def _upper_limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:
     """Returns the config of --albert_config_file, changed by two other flags."""
     config = AlbertConfig.find(settings.albert_config_file)
-    flags = {
-        name: getattr(settings, name) for name in ("parameter_sharing", "recompute")
-    }
-    return dataclasses.replace(config, **{k: v for k, v in flags.items() if v})
+    names = ("parameter_sharing", "recompute")
+    flags = {name: getattr(settings, name) for name in names if getattr(settings, name)}
+    return dataclasses.replace(config, **flags)
 
 
 def _prediction_weights(batch):

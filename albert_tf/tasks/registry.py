@@ -13,20 +13,26 @@ from albert_tf.errors import InputError
 
 
 class TaskClasses(NamedTuple):
-    """The classes of a task type, as "module:Class".
+    """The names of the classes of a task type, as "module:Class".
 
     Attributes:
         pipeline: a `pipelines.Pipeline`, which answers raw text.
-        task: a `base.FineTuningTask`, which trains a model; None if a pretrained model
-            needs no fine-tuning for the task type.
+        task: a `base.FineTuningTask`, which trains a model; None for task types that a
+            pretrained model answers without fine-tuning.
     """
 
     pipeline: str
     task: str | None = None
 
 
-def _kind(folder: str, pipeline: str, task: str) -> TaskClasses:
-    """Returns the classes of a family in a folder of `tasks`."""
+def _names(folder: str, pipeline: str, task: str) -> TaskClasses:
+    """Returns the names of the classes of a family with a folder in `tasks`.
+
+    Args:
+        folder: the name of the folder.
+        pipeline: the name of the class in `pipeline.py`.
+        task: the name of the class in `task.py`.
+    """
     path = f"albert_tf.tasks.{folder}"
     return TaskClasses(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
 
@@ -37,29 +43,29 @@ PRETRAINED = {
     "sentence_order": TaskClasses("albert_tf.tasks.pretrained:SentenceOrder"),
     "embedding": TaskClasses("albert_tf.tasks.pretrained:Embedding"),
 }
-# The task class of all types that predict labels or a number for each text.
-_TEXTS = "albert_tf.tasks.classification:Classification"
-_LABELS = TaskClasses("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
+# One task class predicts labels or a number for each text.
+_TEXT_TASK = "albert_tf.tasks.classification:Classification"
+_TEXT_PIPELINES = "albert_tf.tasks.text_pipeline"
+_LABELS = TaskClasses(f"{_TEXT_PIPELINES}:ClassificationPipeline", _TEXT_TASK)
+_NUMBER = TaskClasses(f"{_TEXT_PIPELINES}:RegressionPipeline", _TEXT_TASK)
 FINE_TUNED = {
     "classification": _LABELS,
     "multi_label": _LABELS,
-    "token_classification": _kind("tagging", "TokenClassificationPipeline", "Tagging"),
-    "regression": TaskClasses(
-        "albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS
-    ),
-    "question_answering": _kind(
+    "token_classification": _names("tagging", "TokenClassificationPipeline", "Tagging"),
+    "regression": _NUMBER,
+    "question_answering": _names(
         "squad", "QuestionAnsweringPipeline", "QuestionAnswering"
     ),
-    "multiple_choice": _kind("race", "MultipleChoicePipeline", "MultipleChoice"),
+    "multiple_choice": _names("race", "MultipleChoicePipeline", "MultipleChoice"),
 }
 
 
 def find_pipeline_class(kind: str, location: str | Path = "task.json") -> type[Any]:
-    """Returns the pipeline class of a task type, without an import of TensorFlow.
+    """Returns the pipeline class of a task type; does not import TensorFlow.
 
     Args:
-        kind: the task type.
-        location: the source of the name, for messages.
+        kind: the name of the task type.
+        location: the file or flag with the name, for messages.
 
     Raises:
         InputError: there is no such task type.
@@ -73,6 +79,6 @@ def find_pipeline_class(kind: str, location: str | Path = "task.json") -> type[A
 
 
 def find_task_class(kind: str | None) -> type[Any] | None:
-    """Returns the task class of a fine-tuned task type; None for other names."""
+    """Returns the task class of a fine-tuned task type; None for any other name."""
     entry = FINE_TUNED.get(kind or "")
     return pkgutil.resolve_name(entry.task) if entry and entry.task else None

@@ -19,11 +19,11 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        # False: required text. None: optional text, if `task.json` has no `texts`.
-        self.fields = {"text": False, "text_b": None}
+        # Without the key `texts` in `task.json`, the task may have texts or pairs.
+        self.fields = {"text": pipelines.ONE_TEXT, "text_b": pipelines.OPTIONAL_TEXT}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
-            self.fields = dict.fromkeys(names, False)
+            self.fields = dict.fromkeys(names, pipelines.ONE_TEXT)
 
     def preprocess(self, row):
         return pipelines.Example(row, [self.join(*row.values())])
@@ -51,6 +51,7 @@ class ClassificationPipeline(TextPipeline):
     def decide(self, row, scores):
         floats = pipelines.round_floats(scores)
         probabilities = dict(zip(self.labels, floats, strict=True))
+        # The probabilities that the answer shows; by default all, in the labels' order.
         top = probabilities
         if self.top_k is not None:
             best = sorted(top, key=top.__getitem__, reverse=True)[: self.top_k]
@@ -60,7 +61,7 @@ class ClassificationPipeline(TextPipeline):
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
-        # `check_threshold` requires two labels; the threshold is for the second label.
+        # With a threshold, there are two labels; the threshold is for the second label.
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]
@@ -91,7 +92,10 @@ def check_threshold(
         labels: the labels of the task.
         multi_label: whether a text can have several labels.
         threshold: the threshold, or None.
-        name: the name of the threshold, for messages.
+        name: the beginning of a message, before the threshold.
+
+    Raises:
+        InputError: the threshold does not fit.
     """
     if threshold is None:
         return
