@@ -185,8 +185,8 @@ class Embedding(PretrainedPipeline):
         # An index from 0, or from the end.
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Runtimes other than TensorFlow lack the outputs of all layers, so these outputs
-        # are used only if necessary.
+        # Only TensorFlow offers the outputs of all layers, so they are used only if no
+        # other output has the layer.
         self.output_names = ("encoder_outputs",)
         if self._pooling == "pooled":
             self.output_names = ("pooled_output",)

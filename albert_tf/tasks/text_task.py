@@ -130,8 +130,8 @@ class TextTask:
         is_other = path_in_task_folder != path_below_root
         other = f" (nor {path_in_task_folder})" if is_other else ""
         raise InputError(
-            f"{path_below_root}: no such file{other}; expected the {split} table of the "
-            f"task {self.name}"
+            f"{path_below_root}: no such file{other}; expected the {split} table of "
+            f"the task {self.name}"
         )
 
     def read(
@@ -186,7 +186,7 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns the labels of examples, in the form of the predictions of `decode`."""
+        """Returns the labels of examples, in the form of the results of `decode`."""
         values: list[Any] = [example.label for example in examples]
         if self.labels is None:
             return np.array(values, np.float32)
@@ -233,7 +233,7 @@ class TextTask:
         }
 
     def decode_labels(self, predictions: np.ndarray) -> list[str]:
-        """Returns a text for each of the predictions of `decode`: labels or a number."""
+        """Returns a text for each prediction of `decode`: its labels or its number."""
         if self.labels is None:
             return [str(number) for number in predictions]
         if self.label_separator is None:
