@@ -49,10 +49,10 @@ class Task(abc.ABC):
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum number of tokens of an example, with padding.
-        main_metrics: the metrics in progress lines, besides losses and accuracies. The
-            first one is the key metric.
+        main_metrics: metrics that progress lines show, in addition to all losses and
+            accuracies. The first one is the key metric.
         vocabulary: fingerprint of the vocabulary; None if unknown.
-        confusions: confusion matrices of the last evaluation, by split.
+        confusions: confusion matrices of the last evaluation, by the split's name.
     """
 
     task_type: str
@@ -309,9 +309,10 @@ class FineTuningTask(Task):
             log: logs a line.
 
         Returns:
-            The settings, in which values from the data or from the model's folder are
-            set, such as the labels. And the splits before encoding, by the key "train",
-            "dev" or "test". A `Split` object under two keys is encoded only once.
+            A pair. First, the settings with values from the data or from the model's
+            folder, such as the labels. Second, the splits without features, by the keys
+            "train", "dev" and "test". A `Split` object under two keys is encoded only
+            once.
 
         Raises:
             InputError: a file is missing or broken, or does not fit.
@@ -356,7 +357,7 @@ class FineTuningTask(Task):
         """Returns all values that determine the result of `encode`, as JSON."""
         return {
             "split": split.name,
-            # Not a digest of the file, because the examples also depend on flags.
+            # Flags also change the examples, so a digest of the file is not enough.
             "examples": cache.digest(map(repr, split.examples)),
             "vocabulary": self.tokenizer.fingerprint,
             **self.settings.select("affects_encoding"),
@@ -402,8 +403,8 @@ class FineTuningTask(Task):
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
         """Makes answers from the `prediction_outputs` of each example.
 
-        Answers support `+` and `/`, for the mean of several models. By default, the
-        answers are one array: the `outputs` of all examples, [n, ...].
+        Answers support `+` and `/`, so that the answers of several models can be
+        averaged. By default, they are one array: the `outputs` of all examples, [n, K].
         """
         return np.array([row["outputs"] for row in predictions])
 
@@ -469,7 +470,7 @@ class FineTuningTask(Task):
 
     def predict_and_write(self, context: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
-        # A run with training calls `on_new_best_checkpoint` during the training.
+        # In a run with training, the training has called `on_new_best_checkpoint`.
         has_trained = context.settings.do_train
         if self.targets_and_predictions and context.writes and not has_trained:
             self.on_new_best_checkpoint(context.folder)
@@ -503,7 +504,7 @@ class FineTuningTask(Task):
         source = path if isinstance(path, weights.Source) else weights.open_source(path)
         load = functools.partial(weights.load, model, source, warn=False)
         order, note = self._match_head(source)
-        # The order None fits: it keeps the order of the head.
+        # An empty order means that the head does not fit. (None keeps its order.)
         is_misfit = order == []
         pooler = "encoder.pooler"
         if complete:
@@ -534,10 +535,11 @@ class FineTuningTask(Task):
         """Matches the labels of a file's head with the task's labels.
 
         Returns:
-            For each label of the task, the number of the head's output for it. The list
-            is empty if the head has other labels or is for another task. None, if the
-            task or the head has no labels: the outputs keep their order.
-            And a note for the log: the labels of the head, or why it does not fit.
+            A pair. First, for each label of the task, the index of the head's output
+            for it. The list is empty if the head has other labels or is for another
+            task. It is None, which keeps the order of the outputs, if the task or the
+            head has no labels. Second, a note for the log: the labels of the head, or
+            the reason why it does not fit.
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.task_type)
@@ -584,7 +586,8 @@ def write_files(context: RunContext, files: Mapping[str, str | bytes]) -> None:
 def example_weights(batch: Batch) -> Any:
     """Returns the weight of each example in the loss, float32 [B].
 
-    It is 0 for padding of the batch, otherwise 1 or the weight of the example's class.
+    The weight is 0 for padding of the batch. Otherwise it is the weight of the
+    example's class, by default 1.
     """
     if "example_weight" in batch:
         return batch["example_weight"]

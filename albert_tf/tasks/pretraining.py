@@ -75,7 +75,7 @@ class Pretraining(base.Task):
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def check_folder(self, folder: Path) -> None:
-        """Checks that a folder's model was trained with the records' vocabulary."""
+        """Checks that the model in a folder was trained with the records' vocabulary."""
         expected, actual = metadata.fingerprint(folder), self._data.fingerprint
         if expected and actual and expected != actual:
             raise InputError(
@@ -85,7 +85,7 @@ class Pretraining(base.Task):
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes the vocabulary of the records and its fingerprint."""
+        """Writes the vocabulary of the records, and its fingerprint and settings."""
         self._data.write_vocabulary(folder)
 
     def build_model(self) -> keras.Model:
@@ -121,6 +121,7 @@ class Pretraining(base.Task):
         max_examples = min(len(source), _EXAMPLES_TO_COUNT)
         shard = batches.InputShard(batch_size=min(max_examples, 1000))
         dataset = source.training(shard, seed=0).take(max_examples // shard.batch_size)
+        # Each count starts at 1, because the logarithm of 0 is not finite.
         counts, num_examples = np.ones(self.config.vocab_size), 0
         with batches.translate_errors(source, lambda: ", ".join(source.files)):
             for batch in dataset:
@@ -182,7 +183,7 @@ class Pretraining(base.Task):
 class _Records:
     """The record files of one flag, after checks against the flags and the model.
 
-    Files of this package have a description: a JSON file with the settings, the
+    Files that this package made have a description: a JSON file with the settings, the
     vocabulary and the numbers of records. Files of the released code have none.
 
     Args:
@@ -329,10 +330,10 @@ def _traits(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _saved_size(path: str, description: Mapping[str, Any] | None) -> int | None:
-    """Returns the number of records that the description of a file says.
+    """Returns the number of records in a file, from its description.
 
-    Returns:
-        None if there is no description, or if the file has another number of bytes.
+    The result is None if there is no description, or if the file no longer has the
+    number of bytes in the description.
     """
     if description is None:
         return None

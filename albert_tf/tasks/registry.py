@@ -16,9 +16,9 @@ class TaskClasses(NamedTuple):
     """The names of the classes of a task type, as "module:Class".
 
     Attributes:
-        pipeline: a `pipelines.Pipeline`, which answers raw text.
-        task: a `base.FineTuningTask`, which trains a model; None for task types that a
-            pretrained model answers without fine-tuning.
+        pipeline: a subclass of `pipelines.Pipeline`, which answers raw text.
+        task: a subclass of `base.FineTuningTask`, which trains a model; None for task
+            types that a pretrained model answers without fine-tuning.
     """
 
     pipeline: str

@@ -26,6 +26,7 @@ class TextPipeline(pipelines.FineTunedPipeline):
             self.fields = dict.fromkeys(names, pipelines.ONE_TEXT)
 
     def preprocess(self, row):
+        # The values are in the order of `fields`: a text, or a first and a second text.
         return pipelines.Example(row, [self.join(*row.values())])
 
 
@@ -76,8 +77,8 @@ class RegressionPipeline(TextPipeline):
         return outputs[0]["logits"]
 
     def decide(self, row, scores):
-        [value] = self.task.decode(scores[None])
-        return {"value": pipelines.round_floats(value)}
+        values = self.task.decode(scores[None])  # of a batch with one example
+        return {"value": pipelines.round_floats(values[0])}
 
 
 def check_threshold(
