@@ -407,7 +407,7 @@ def _load_weights(
         if kind == "embedding":
             length, tokenizer = pipeline.max_seq_length, folder.tokenizer
             serving_fn = functools.partial(
-                text_graphs.build_embedder, model, tokenizer, max_seq_length=length
+                text_graphs.embeddings, model, tokenizer, max_seq_length=length
             )
     # The weights may lack the pooler if no head of the model reads it.
     unread = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"

@@ -19,7 +19,7 @@ from albert_tf.tasks.base import Arrays, Split
 from albert_tf.tasks.metrics import label_report
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.settings.fine_tuning import FLAGS
-from albert_tf.tasks.text_graphs import build_classifier, build_regressor
+from albert_tf.tasks.text_graphs import classifier, regressor
 from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
@@ -170,8 +170,8 @@ class Classification(base.FineTuningTask):
         options: dict[str, Any] = {"max_seq_length": self.tokens_per_example}
         options["pairs"] = self.settings.texts == 2
         if task.labels is None:
-            return build_regressor(model, self.tokenizer, bounds=task.bounds, **options)
-        return build_classifier(
+            return regressor(model, self.tokenizer, bounds=task.bounds, **options)
+        return classifier(
             model,
             self.tokenizer,
             labels=task.labels,

@@ -75,7 +75,7 @@ class Pretraining(base.Task):
         self.tokens_per_example = self._data.source.spec["input_ids"].length
 
     def check_folder(self, folder: Path) -> None:
-        """Checks that the model in a folder was trained with the records' vocabulary."""
+        """Checks that a folder's model was trained with the records' vocabulary."""
         expected, actual = metadata.fingerprint(folder), self._data.fingerprint
         if expected and actual and expected != actual:
             raise InputError(
@@ -224,7 +224,7 @@ class _Records:
         prepare = None
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
-            spec = prepare.spec
+            spec = dict(prepare.spec)
         sizes = {path: _saved_size(path, each) for path, each in descriptions.items()}
         self.source = Records(
             files=tuple(ordered),

@@ -15,7 +15,7 @@ from albert_tf.tasks.text_task import THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
 
 
-def build_classifier(
+def classifier(
     model: models.AlbertClassifier,
     tokenizer: Tokenizer,
     *,
@@ -72,7 +72,7 @@ def build_classifier(
     return ServingFunction(model, inputs, answer, text_specs(pairs))
 
 
-def build_regressor(
+def regressor(
     model: models.AlbertClassifier,
     tokenizer: Tokenizer,
     *,
@@ -109,7 +109,7 @@ def build_regressor(
     return ServingFunction(model, inputs, answer, text_specs(pairs))
 
 
-def build_embedder(
+def embeddings(
     model: keras.Model, tokenizer: Tokenizer, *, max_seq_length: int
 ) -> ServingFunction:
     """Returns a function that computes embeddings of texts from all layers.
