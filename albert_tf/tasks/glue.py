@@ -91,7 +91,8 @@ STSB = _make_task(
     key_metric="pearson",
 )
 
-# The tables of genres that the training table has, and of other genres.
+# The matched tables have the genres of the training table, the mismatched tables other
+# genres.
 _MNLI_FILES = {
     "train": "MNLI/train.tsv",
     "dev": "MNLI/dev_matched.tsv",

@@ -249,6 +249,7 @@ class TextTask:
             return self._parse_number(_require_text(value))
         labels = split_labels(value, self.label_separator)
         for label in labels:
+            # If `self.labels` is (), the table decides which labels there are.
             if self.labels and label not in self.labels:
                 names = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))
                 more = len(self.labels) - _LABELS_IN_A_MESSAGE
@@ -257,6 +258,7 @@ class TextTask:
         return labels[0] if self.label_separator is None else labels
 
     def _parse_number(self, text: str) -> float:
+        """Returns the number of a regression; raises RowError if it is not valid."""
         low, high = self.bounds or (-math.inf, math.inf)
         try:
             number = float(text)
