@@ -297,7 +297,7 @@ class FineTuningTask(Task):
         cls,
         settings: Any,
         saved_settings: Any,
-        run: FineTuningSettings,
+        run_settings: FineTuningSettings,
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
         """Reads the data of a run.
@@ -305,7 +305,7 @@ class FineTuningTask(Task):
         Args:
             settings: the family's settings.
             saved_settings: the settings in the model's folder, or None.
-            run: the run's settings.
+            run_settings: the run's settings.
             log: logs a line.
 
         Returns:

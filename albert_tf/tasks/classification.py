@@ -49,7 +49,7 @@ class Classification(base.FineTuningTask):
         self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, run, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
         # The splits that are read before the others.
@@ -59,10 +59,10 @@ class Classification(base.FineTuningTask):
             early["train"] = read(task, "train")
             labels = custom.find_labels(task, early["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        labels, multi_label = task.labels or (), task.kind == "multi_label"
-        check_threshold(labels, multi_label, run.threshold, "--threshold_to_export=")
+        threshold, flag = run_settings.threshold, "--threshold_to_export="
+        check_threshold(task.labels or (), task.kind == "multi_label", threshold, flag)
         splits: dict[str, list[Split]] = {}
-        for part in run.parts:
+        for part in run_settings.parts:
             # A part can have several tables, such as "dev" and "dev_mismatched".
             names = [name for name in task.files if name.startswith(part)]
             if not names:

@@ -16,7 +16,6 @@ _BINARY = ("0", "1")
 _SENTENCE = ("sentence",)
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
-_COLA_COLUMNS = ("source", "label", "mark", "sentence")
 
 
 def _make_task(
@@ -44,7 +43,7 @@ COLA = _make_task(
     "cola",
     "CoLA",
     _SENTENCE,
-    headers={"train": _COLA_COLUMNS, "dev": _COLA_COLUMNS},
+    headers=dict.fromkeys(("train", "dev"), ("source", "label", "mark", "sentence")),
     labels=_BINARY,
     metrics={"matthew_corr": metrics.matthews, "eval_accuracy": metrics.accuracy},
     key_metric="matthew_corr",

@@ -9,10 +9,13 @@ for all examples gets the worst score and not NaN.
 # Functions import scikit-learn, seqeval and scipy when called: imports take a second.
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 Score = Callable[[np.ndarray, np.ndarray], float]
+# How tables of scores look: the number of decimals, and the value of 0/0.
+_TABLE: dict[str, Any] = {"digits": 3, "zero_division": 0}
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -110,12 +113,7 @@ def label_report(
     if labels.shape[1:] == (1,):
         labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
     return classification_report(
-        labels,
-        predictions,
-        labels=numbers,
-        target_names=list(names),
-        digits=3,
-        zero_division=0,
+        labels, predictions, labels=numbers, target_names=list(names), **_TABLE
     )
 
 
@@ -151,6 +149,6 @@ def entity_report(labels: list[list[str]], predictions: list[list[str]]) -> str:
     from seqeval.metrics import classification_report
 
     try:
-        return classification_report(labels, predictions, digits=3, zero_division=0)
+        return classification_report(labels, predictions, **_TABLE)
     except ValueError:  # seqeval fails if there is no entity
         return "no entity\n"

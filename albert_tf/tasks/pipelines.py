@@ -90,16 +90,14 @@ class Pipeline(abc.ABC):
         self.config = config
         self.tokenizer = tokenizer
         # The option has priority, then the settings, then the default.
-        length = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+        limit = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
         if settings is not None:
-            length = settings.max_seq_length
+            limit = settings.max_seq_length
         if options.max_seq_length is not None:
-            length = options.max_seq_length
-        check_inputs(config, tokenizer, length)
-        self.max_seq_length = length
-        if settings is not None:
-            settings = dataclasses.replace(settings, max_seq_length=length)
-        self.settings = settings
+            limit = options.max_seq_length
+        check_inputs(config, tokenizer, limit)
+        self.max_seq_length = limit
+        self.settings = settings and dataclasses.replace(settings, max_seq_length=limit)
 
     @abc.abstractmethod
     def preprocess(self, row: Row) -> Example:

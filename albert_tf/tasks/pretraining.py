@@ -195,6 +195,8 @@ class _Records:
         source: the reader of the files.
         traits: the objective and, if a file has a description, the fingerprint of the
             vocabulary. All files agree in them.
+        fingerprint: the fingerprint of the vocabulary; None if no file has a
+            description.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
@@ -220,6 +222,7 @@ class _Records:
         _check_alike(traits)
         # Files of the released code have no description; their objective is sop.
         self.traits = next(iter(traits.values()), {"objective": "sop"})
+        self.fingerprint = self.traits.get("vocabulary")
         spec = {name: first_spec[name] for name in _FEATURES if name in first_spec}
         prepare = None
         if settings.dynamic_masking:
@@ -239,11 +242,6 @@ class _Records:
             raise InputError(
                 f"--{flag}={','.join(patterns)}: no records in these files"
             )
-
-    @property
-    def fingerprint(self) -> str | None:
-        """Fingerprint of the vocabulary; None if no file has a description."""
-        return self.traits.get("vocabulary")
 
     def write_vocabulary(self, folder: Path) -> None:
         """Writes the fingerprint and settings of the vocabulary to a folder.

@@ -122,15 +122,14 @@ class TextTask:
             raise InputError(
                 f"task {self.name}: no {split} table; it has {', '.join(self.files)}"
             )
-        path_below_root = Path(data_dir, self.files[split])
-        path_in_task_folder = Path(data_dir, path_below_root.name)
-        for path in (path_below_root, path_in_task_folder):
+        root_path = Path(data_dir, self.files[split])
+        folder_path = Path(data_dir, root_path.name)
+        for path in (root_path, folder_path):
             if path.is_file():
                 return path
-        is_other = path_in_task_folder != path_below_root
-        other = f" (nor {path_in_task_folder})" if is_other else ""
+        other = f" (nor {folder_path})" if folder_path != root_path else ""
         raise InputError(
-            f"{path_below_root}: no such file{other}; expected the {split} table of "
+            f"{root_path}: no such file{other}; expected the {split} table of "
             f"the task {self.name}"
         )
 

@@ -45,7 +45,7 @@ class Even(base.FineTuningTask):
     main_metrics = ("eval_accuracy",)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, run, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         with open(settings.train_file, encoding="utf-8") as file:
             split = Split("train", file.read().splitlines())
         return settings, {"train": [split], "dev": [split]}

@@ -1,7 +1,7 @@
 """Encodes questions as model inputs: `[CLS] article [SEP] question option [SEP]`.
 
 The tokens of an article are stored only once, although several questions and options
-need them. `Features.batch` assembles the inputs.
+need them. `Features.make_batch` assembles the inputs.
 
 **As released:** the question with its option keeps the last `max_qa_length` tokens, and
 the article is truncated at its end. Segment 1 is the question with its option and the
@@ -72,7 +72,7 @@ class Features:
         """Number of tokens of each question's longest input, truncated, int64 [n]."""
         return np.minimum(self.full_lengths, self.max_seq_length)
 
-    def batch(
+    def make_batch(
         self,
         rows: Sequence[int] | np.ndarray,
         choices: int,

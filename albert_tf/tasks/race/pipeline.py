@@ -21,7 +21,7 @@ class MultipleChoicePipeline(FineTunedPipeline):
         question = Question("", article, row["question"], options)
         question_features = features.encode(self.tokenizer, [question], self.settings)
         [length] = question_features.lengths
-        batch = question_features.batch([0], len(options), length, self.tokenizer)
+        batch = question_features.make_batch([0], len(options), length, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):

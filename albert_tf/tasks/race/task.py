@@ -36,9 +36,9 @@ class MultipleChoice(base.FineTuningTask):
         self.tokens_per_example = self._choices * settings.max_seq_length
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, run, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, part))] for part in run.parts
+            part: [Split(part, _read(settings, part))] for part in run_settings.parts
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
@@ -79,7 +79,7 @@ class MultipleChoice(base.FineTuningTask):
         features = split.features
 
         def make(rows, length):
-            batch = features.batch(rows, self._choices, length, self.tokenizer)
+            batch = features.make_batch(rows, self._choices, length, self.tokenizer)
             return {**batch, "labels": labels[rows]} if with_labels else batch
 
         return self.bucket(features.lengths, make)

@@ -16,7 +16,7 @@ from albert_tf.model import models
 from albert_tf.tasks import serving
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
-from albert_tf.tasks.squad.features import PER_TOKEN
+from albert_tf.tasks.squad.features import SCORE_PER_TOKEN
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
@@ -162,7 +162,9 @@ class _Windows:
         window = tf.cast(inner.value_rowids(), tf.int32)
         length = tf.gather(self.length, window)
         side = tf.minimum(inner.values, length - 1 - inner.values)
-        score = tf.cast(side, tf.float64) + PER_TOKEN * tf.cast(length, tf.float64)
+        score = tf.cast(side, tf.float64) + SCORE_PER_TOKEN * tf.cast(
+            length, tf.float64
+        )
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
         # If several windows have the best score, the first one counts.

@@ -23,7 +23,7 @@ _LABEL_SPECS = {
 }
 
 
-def windows(
+def make_windows(
     tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, size: int, tokenizer: Tokenizer
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
     """Divides sentences into windows.
@@ -106,7 +106,9 @@ def tag_texts(
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # bad byte: U+FFFD
         words, begins, ends = in_graph.split_words(text)
         tokens = inputs.tokenize(words.values)
-        ids, window, position = windows(tokens, words, max_seq_length - 2, tokenizer)
+        ids, window, position = make_windows(
+            tokens, words, max_seq_length - 2, tokenizer
+        )
         batch = in_graph.pad(ids, ids.row_lengths(), tokenizer.pad_id)
         predicted = serving.map_in_chunks(
             lambda batch: _choose_labels(model(batch)["logits"]), batch, _LABEL_SPECS

@@ -25,7 +25,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         words = [row["text"][begin:end] for begin, end in split_words(row["text"])]
         tokenizer = self.tokenizer
         tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
-        window_ids, positions = windows(tokens, self.max_seq_length - 2)
+        window_ids, positions = make_windows(tokens, self.max_seq_length - 2)
         inputs = [
             pipelines.single_segment([tokenizer.cls_id, *window, tokenizer.sep_id])
             for window in (window_ids if words else ())
@@ -63,7 +63,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         return {"spans": spans}
 
 
-def windows(
+def make_windows(
     tokens: list[list[int]], size: int
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
     """Divides a sentence into windows that overlap by half.

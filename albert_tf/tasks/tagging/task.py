@@ -66,11 +66,11 @@ class Tagging(base.FineTuningTask):
         self.main_metrics = ("eval_f1",) if self._has_entities else ("eval_accuracy",)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, run, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         saved_labels = saved_settings.labels if saved_settings else None
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
-        for part in run.parts:
+        for part in run_settings.parts:
             # The training data may have labels that the saved model lacks.
             expected = settings.labels if part == "train" else labels
             splits[part] = [Split(part, _read(settings, part, expected, log))]
@@ -97,7 +97,9 @@ class Tagging(base.FineTuningTask):
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         size = self.tokens_per_example - 2
-        ids, window, position = graph.windows(tokens, sentences, size, self.tokenizer)
+        ids, window, position = graph.make_windows(
+            tokens, sentences, size, self.tokenizer
+        )
         bounds = ids.row_splits.numpy()
         return {
             "ids": ids.values.numpy(),
@@ -207,9 +209,7 @@ class Tagging(base.FineTuningTask):
             scores |= metrics.entity_scores(labels, tags)
         return scores
 
-    def prediction_files(
-        self, split: Split, answers: np.ndarray
-    ) -> dict[str, str | bytes]:
+    def prediction_files(self, split, answers):
         """Returns files: predictions, scores by type or label, a confusion matrix."""
         tags = self._by_sentence(split, answers.argmax(axis=-1))
         files: dict[str, str | bytes] = {
