@@ -143,7 +143,7 @@ class _Search:
 
     @functools.cached_property
     def nearest(self) -> Answer | None:
-        """The answer at the location nearest to `answer_start` in characters, or None."""
+        """The answer at the location nearest to `answer_start`, or None."""
         return self.find(self._start) or min(
             self._matches,
             key=lambda answer: abs(answer.start - self.begin),
