@@ -55,9 +55,9 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    # Width and height of one matrix, in inches. From 15 classes on, it grows no more.
-    num_classes = max(len(matrix.labels) for matrix in matrices.values())
-    size = 2.4 + 0.62 * min(num_classes, 14)
+    # Width and height of one matrix, in inches. With more than 14 classes, they are as
+    # with 14 classes.
+    size = 2.4 + 0.62 * min(max(len(m.labels) for m in matrices.values()), 14)
     figure = Figure(figsize=(size * len(matrices), size), layout="constrained")
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for ax, (title, matrix) in zip(axes, matrices.items(), strict=True):

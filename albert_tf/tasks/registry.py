@@ -47,13 +47,12 @@ PRETRAINED = {
 _TEXT_TASK = "albert_tf.tasks.classification:Classification"
 _TEXT_PIPELINES = "albert_tf.tasks.text_pipeline"
 _LABELS = TaskClasses(f"{_TEXT_PIPELINES}:ClassificationPipeline", _TEXT_TASK)
-_NUMBER = TaskClasses(f"{_TEXT_PIPELINES}:RegressionPipeline", _TEXT_TASK)
 _SPANS = _names("squad", "QuestionAnsweringPipeline", "QuestionAnswering")
 FINE_TUNED = {
     "classification": _LABELS,
     "multi_label": _LABELS,
     "token_classification": _names("tagging", "TokenClassificationPipeline", "Tagging"),
-    "regression": _NUMBER,
+    "regression": TaskClasses(f"{_TEXT_PIPELINES}:RegressionPipeline", _TEXT_TASK),
     "question_answering": _SPANS,
     "multiple_choice": _names("race", "MultipleChoicePipeline", "MultipleChoice"),
 }

@@ -153,13 +153,10 @@ def map_in_chunks(
     count = tf.shape(inputs["input_ids"])[0]
     num_chunks = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
     size = (count + num_chunks - 1) // num_chunks
-    chunks = {
-        name: tf.reshape(
-            tf.pad(array, [[0, num_chunks * size - count], [0, 0]]),
-            [num_chunks, size, tf.shape(array)[1]],
-        )
-        for name, array in inputs.items()
-    }
+    chunks = {}
+    for name, array in inputs.items():
+        padded = tf.pad(array, [[0, num_chunks * size - count], [0, 0]])
+        chunks[name] = tf.reshape(padded, [num_chunks, size, tf.shape(array)[1]])
     results = tf.map_fn(
         score, chunks, fn_output_signature=dict(specs), parallel_iterations=1
     )

@@ -32,7 +32,7 @@ class MultipleChoice(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self._choices = settings.choices or 0
+        self._choices = settings.choices or 0  # C
         self.tokens_per_example = self._choices * settings.max_seq_length
 
     @classmethod
@@ -162,6 +162,7 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         raise InputError(
             f"--{flag}: requires --data_dir or --{file_flag}; or use --no{flag}"
         )
+    # Without --middle_only or --high_only, both levels are read.
     levels = [level for level in LEVELS if getattr(settings, f"{level}_only")] or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 

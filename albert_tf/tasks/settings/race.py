@@ -1,4 +1,7 @@
-"""The settings of `run_race.py`."""
+"""The settings of `run_race.py`.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -25,12 +28,13 @@ class RaceSettings(TaskSettings):
         middle_only: Use only the middle-school questions.
         max_seq_length: Maximum number of tokens per input (article, question and one
             option); longer articles are truncated at the end. Default: the model's
-            value, or 512, but at most the longest input of the model.
+            value, otherwise 512, but at most the longest input of the model.
         max_qa_length: Maximum number of tokens of a question with one option; longer
             ones keep their last tokens. Default: the model's value, or 128.
 
     Raises:
-        InputError: both levels are given, or a level without --data_dir.
+        InputError: --high_only and --middle_only are both given, or one of them without
+            --data_dir.
     """
 
     data_dir: str | None = flags.field(None)
@@ -48,7 +52,7 @@ class RaceSettings(TaskSettings):
     max_qa_length: int | None = size_field(
         128, is_segment=True, has_margin=True, affects_encoding=True
     )
-    # Maximum number of options of a question.
+    # Maximum number of options of a question in the data of the run.
     choices: int | None = stored_field()
 
 

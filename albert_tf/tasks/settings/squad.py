@@ -1,4 +1,7 @@
-"""The settings of `run_squad.py`."""
+"""The settings of `run_squad.py`.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from typing import ClassVar, Literal
@@ -18,9 +21,11 @@ class SquadSettings(TaskSettings):
         predict_file: SQuAD JSON file to predict. It is also scored (during training
             too) if each question has answers or is marked as impossible.
         version_2_with_negative: Questions may have no answer (SQuAD 2.0). Default:
-            inferred from the training file, the model or --predict_file.
-        head: Head: linear (as in BERT) or conditional (as in XLNet). Default: linear
-            for SQuAD 1.1 and Hugging Face models, conditional for SQuAD 2.0.
+            inferred from --train_file; without training, the model's value; if there is
+            none, inferred from --predict_file.
+        head: Head: linear (as in BERT) or conditional (as in XLNet). Default: the
+            model's head (linear for Hugging Face models), otherwise linear for SQuAD
+            1.1 and conditional for SQuAD 2.0.
         max_seq_length: Maximum number of tokens per window. Default: the model's value,
             or 384.
         doc_stride: Number of tokens between the starts of two windows. Default: the
@@ -34,8 +39,9 @@ class SquadSettings(TaskSettings):
         start_n_top: Number of start candidates of the conditional head. Default: the
             model's value, or 5.
         end_n_top: Number of end candidates per start. Default: the model's value, or 5.
-        null_score_diff_threshold: Null score above which the answer is empty (SQuAD
-            2.0). Default: the value stored with the model, or 0 during training.
+        null_score_diff_threshold: Null odds above which the answer is empty (SQuAD
+            2.0). Default: 0 for a run with training, otherwise the value stored with
+            the model, or 0.
         fit_threshold: Find the threshold on --predict_file itself, as in the released
             code.
         train_feature_file: File of the cached training features (.npz). Default: in
@@ -56,7 +62,7 @@ class SquadSettings(TaskSettings):
     train_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
     version_2_with_negative: bool | None = flags.field(None)
-    # "2.0" if a question of the files may have no answer.
+    # "2.0" if a question of the files may have no answer, otherwise "1.1".
     version: Literal["1.1", "2.0"] | None = stored_field(
         "required", fallback="1.1", must_match_head=True
     )
@@ -73,7 +79,7 @@ class SquadSettings(TaskSettings):
     null_score_diff_threshold: float | None = flags.field(
         None, excludes=("fit_threshold",)
     )
-    # The threshold for null scores at the start of the run.
+    # The threshold for null odds in `task.json`: the flag's value or its default.
     threshold: float | None = stored_field("required", key="null_score_diff_threshold")
     # Hash of the ids of the questions that the threshold is fitted on; "" for none.
     threshold_fitted_on: str | None = stored_field()
@@ -95,7 +101,7 @@ class SquadSettings(TaskSettings):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of an input that the conditional head needs at least."""
+        """Minimum number of tokens of an input: the conditional head's candidates."""
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1
 

@@ -25,7 +25,8 @@ from albert_tf.text.tokenization import Tokenizer
 _NO_WINDOW = np.iinfo(np.int32).max
 # Character offsets of an answer in its context.
 _OFFSETS = ("begin", "end")
-# The results of `_score_pairs` and `_score_beams`.
+# The results of `_score_pairs` and `_score_candidates`: for each window its candidates,
+# as positions of tokens with a score, and the score of "no answer".
 _SCORE_SPECS = {
     "first": tf.TensorSpec([None, None], tf.int32),
     "last": tf.TensorSpec([None, None], tf.int32),
@@ -40,7 +41,7 @@ def question_answering(
     settings: SquadSettings | None = None,
     threshold: float | None = None,
 ) -> serving.ServingFunction:
-    """Returns a function that answers questions from a context of any length.
+    """Returns a function that answers questions from contexts, for a SavedModel.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B]; `begin`
     and `end`, int32 [B], its characters [begin, end) in the context, -1 without an
@@ -85,10 +86,10 @@ def question_answering(
         outputs = model(batch)
         if is_linear:
             return _score_pairs(outputs, batch["input_mask"], size)
-        return _score_beams(outputs, model.head.end_n_top)
+        return _score_candidates(outputs, model.head.end_n_top)
 
     def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Invalid bytes become characters, so that offsets count characters.
+        # An invalid byte becomes U+FFFD, so that offsets count characters.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = inputs.tokenize(question)
         ids, begins, ends = inputs.tokenize.encode_with_offsets(context)
@@ -117,7 +118,7 @@ def question_answering(
 
 
 class _Windows:
-    """The windows of all questions; see `features`.
+    """The windows of all questions, divided as in `features.Windows`.
 
     Attributes:
         row: int32 [W], the question of each window.
@@ -139,7 +140,8 @@ class _Windows:
         # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
-        # Floor division of a negative number rounds the number of windows up.
+        # The number of windows is rounded up, because the floor division of a negative
+        # number rounds away from 0.
         count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
@@ -162,12 +164,11 @@ class _Windows:
         window = tf.cast(inner.value_rowids(), tf.int32)
         length = tf.gather(self.length, window)
         side = tf.minimum(inner.values, length - 1 - inner.values)
-        score = tf.cast(side, tf.float64) + SCORE_PER_TOKEN * tf.cast(
-            length, tf.float64
-        )
+        score = tf.cast(side, tf.float64)
+        score += SCORE_PER_TOKEN * tf.cast(length, tf.float64)
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
-        # If several windows have the best score, the first one counts.
+        # If several windows have the best score, the first one is the best window.
         windows = tf.where(score == tf.gather(best, token), window, _NO_WINDOW)
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
@@ -196,7 +197,7 @@ class _Windows:
         return {**inputs, "p_mask": tf.cast(~is_possible, tf.int32)}
 
     def select_spans(self, scores: Mapping[str, tf.Tensor], max_answer_length: int):
-        """Returns the valid spans; see `answers.make_spans`.
+        """Returns the valid spans of all windows, as `answers.make_spans` does.
 
         Args:
             scores: `first` and `last`, int32 [W, candidates], positions; `score`,
@@ -215,7 +216,8 @@ class _Windows:
         indices = tf.where(is_valid)
         window = indices[:, 0]
         first, last = tf.gather_nd(first, indices), tf.gather_nd(last, indices)
-        # Index of the window's first token in `_max_context`.
+        # `_max_context` has the context tokens of one window after the other. `before`
+        # is the number of those before the window of each span.
         before = tf.gather(tf.cumsum(self.length, exclusive=True), window)
         has_max = tf.gather(self._max_context, before + tf.cast(first, tf.int64))
         offset = tf.cast(tf.gather(self.start, window), tf.int32)
@@ -231,8 +233,8 @@ class _Windows:
 def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines each of the best starts with each of the best ends.
 
-    See `answers.make_spans`. `null` is the score of "no answer": the sum of both logits
-    of [CLS].
+    The result has the tensors of `_SCORE_SPECS`. `null` is the score of "no answer":
+    the sum of both logits of [CLS].
 
     Args:
         outputs: the outputs of the linear head.
@@ -245,8 +247,8 @@ def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Ten
         for name in ("start_logits", "end_logits")
     ]
     # The best logits of starts and of ends, and their positions.
-    (start, first), (end, last) = tops
-    score = tf.cast(start, tf.float64)[:, :, None] + tf.cast(end, tf.float64)[:, None]
+    (starts, first), (ends, last) = tops
+    score = tf.cast(starts, tf.float64)[:, :, None] + tf.cast(ends, tf.float64)[:, None]
     shape = [-1, count * count]
     return {
         "first": tf.repeat(first, count, axis=1),
@@ -256,8 +258,8 @@ def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Ten
     }
 
 
-def _score_beams(outputs, end_n_top: int) -> dict[str, tf.Tensor]:
-    """Returns the spans of the conditional head; see `answers.make_spans`.
+def _score_candidates(outputs, end_n_top: int) -> dict[str, tf.Tensor]:
+    """Returns the tensors of `_SCORE_SPECS` for the candidates of the conditional head.
 
     Args:
         outputs: the outputs of the head.
@@ -292,7 +294,7 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
 
 
 def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
-    """Returns the best spans of each question, which have different texts.
+    """Returns the best spans of each question, only one for each text.
 
     Args:
         spans: tensors [M] by name, in the order of the windows.
@@ -339,13 +341,15 @@ def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
     # Without a span, the start and the end each have `NO_SPAN_SCORE`; in SQuAD 1.1, 0.
-    score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
+    no_span_score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _OFFSETS)
     return {
         "answer": texts[:, 0],
         "begin": begin[:, 0],
         "end": end[:, 0],
-        "score": tf.cast(tf.where(has_no_span, score, scores[:, 0]), tf.float32),
+        "score": tf.cast(
+            tf.where(has_no_span, no_span_score, scores[:, 0]), tf.float32
+        ),
         "probability": probabilities[:, 0],
         "n_best_answers": texts,
         "n_best_probabilities": probabilities,

@@ -116,9 +116,7 @@ def read(
     # `objects` adds the keys of the object that contains the items, such as `version`.
     header: dict[str, Any] = {}
     items = list(json_values.objects(read_text(path, encoding), path, header))
-    pairs = [
-        pair for location, item in items for pair in _parse_item(item, location, path)
-    ]
+    pairs = [pair for location, item in items for pair in _parse(item, location, path)]
     questions = [question for _, question in pairs]
     if not questions:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
@@ -175,7 +173,7 @@ def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
     return tuple(answers)
 
 
-def _parse_item(
+def _parse(
     item: Any, location: str, path: str | Path
 ) -> Iterator[tuple[str, Question]]:
     """Yields a pair of the context and the question for each question of an item.

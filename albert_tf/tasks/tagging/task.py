@@ -83,7 +83,7 @@ class Tagging(base.FineTuningTask):
         for part, [split] in splits.items():
             path = getattr(settings, FILES[part])
             reading.check_labels(path, split.examples, labels)
-        # The run also predicts the dev split.
+        # A run writes predictions for the dev split, too.
         splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
@@ -97,9 +97,7 @@ class Tagging(base.FineTuningTask):
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         size = self.tokens_per_example - 2
-        ids, window, position = graph.make_windows(
-            tokens, sentences, size, self.tokenizer
-        )
+        ids, window, position = graph.divide(tokens, sentences, size, self.tokenizer)
         bounds = ids.row_splits.numpy()
         return {
             "ids": ids.values.numpy(),
@@ -161,8 +159,8 @@ class Tagging(base.FineTuningTask):
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of each word's labels, float32 [words, K].
 
-        They end with the last sentence that is predicted completely, because
-        --max_eval_steps can end an evaluation within a sentence.
+        --max_eval_steps can end an evaluation within a sentence. The result has only
+        the words of sentences that are predicted completely.
         """
         features = split.features
         # `np.concatenate` requires an array, even if there are no predictions.
@@ -186,7 +184,10 @@ class Tagging(base.FineTuningTask):
     def _compare(
         self, split: Split, answers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns true and predicted class numbers; None without all labels."""
+        """Returns true and predicted class numbers of the predicted words.
+
+        The result is None if a word has no label, or no word is predicted.
+        """
         predictions = answers.argmax(axis=-1)
         targets = self._targets(split)[: len(predictions)]
         return (targets, predictions) if len(predictions) == len(targets) > 0 else None
@@ -241,6 +242,10 @@ def _read(
     labels: Sequence[str] | None,
     log: Callable[[str], None],
 ) -> list[Sentence]:
+    """Reads the sentences of a part of the data: "train", "dev" or "test".
+
+    If `labels` are known and do not mark entities, the file's labels are not converted.
+    """
     path = getattr(settings, FILES[part])
     if path is None:
         raise InputError(f"--{FLAGS[part]}: requires --{FILES[part]}")
@@ -264,7 +269,10 @@ def _read(
 
 
 def _format_columns(sentences: Sequence[Sentence], tags: list[list[str]]) -> str:
-    """Returns a line for each word: the word, its label if known, its prediction."""
+    """Returns a line for each word: the word, its label if known, its prediction.
+
+    A blank line follows each sentence.
+    """
     lines = []
     for sentence, predicted in zip(sentences, tags, strict=True):
         columns = (sentence.words, sentence.labels, predicted)
