@@ -95,7 +95,7 @@ def question_answering(
         ids, begins, ends = inputs.tokenize.encode_with_offsets(context)
         query_lengths = tf.minimum(query.row_lengths(), options.max_query_length)
         windows = _Windows(ids, query_lengths, options)
-        batch = windows.make_inputs(query, ids, tokenizer, min_length)
+        batch = windows.encode(query, ids, tokenizer, min_length)
         scores = serving.map_in_chunks(score, batch, _SCORE_SPECS)
         spans = windows.select_spans(scores, options.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
@@ -174,9 +174,7 @@ class _Windows:
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
 
-    def make_inputs(
-        self, query, ids, tokenizer, min_length: int
-    ) -> dict[str, tf.Tensor]:
+    def encode(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs with `p_mask`, int32 [W, T].
 
         Args:
