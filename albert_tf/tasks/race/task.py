@@ -69,7 +69,7 @@ class MultipleChoice(base.FineTuningTask):
 
     def dataset(self, splits, *, with_labels):
         [split] = splits
-        labels = _labels(split)
+        labels = _get_labels(split)
         if with_labels and (unlabeled := np.flatnonzero(labels < 0)).size:
             question = split.examples[unlabeled[0]]
             raise InputError(
@@ -100,7 +100,7 @@ class MultipleChoice(base.FineTuningTask):
             answers: the result of `postprocess`, for the first questions if the
                 evaluation is limited to a number of batches.
         """
-        labels = _labels(split)[: len(answers)]
+        labels = _get_labels(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
         is_correct = answers.argmax(axis=-1) == labels
         masks = {"eval_accuracy": labels >= 0}
@@ -124,7 +124,7 @@ class MultipleChoice(base.FineTuningTask):
         """
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
-            labels = _labels(split)
+            labels = _get_labels(split)
             # The probability of the correct choice of each labeled question.
             correct = answers[labels >= 0, labels[labels >= 0]]
             loss = -np.log(np.maximum(correct, 1e-30)).mean()  # never log(0)
@@ -167,7 +167,7 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 
-def _labels(split: Split) -> np.ndarray:
+def _get_labels(split: Split) -> np.ndarray:
     """Returns the correct choice of each question, int32 [n]; -1 if unlabeled."""
     labels = (-1 if q.answer is None else q.answer for q in split.examples)
     return np.fromiter(labels, np.int32, len(split.examples))

@@ -95,11 +95,12 @@ def question_answering(
         ids, begins, ends = inputs.tokenize.encode_with_offsets(context)
         query_lengths = tf.minimum(query.row_lengths(), options.max_query_length)
         windows = _Windows(ids, query_lengths, options)
-        batch = windows.inputs(query, ids, tokenizer, min_length)
+        batch = windows.encode(query, ids, tokenizer, min_length)
         scores = serving.map_in_chunks(score, batch, _SCORE_SPECS)
         spans = windows.select_spans(scores, options.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
-        outputs = _outputs(_n_best(spans, tf.size(question), size), size, has_odds)
+        best = _select_best(spans, tf.size(question), size)
+        outputs = _make_outputs(best, size, has_odds)
         if has_odds:
             # The lowest "no answer" logit of all windows of each question.
             odds = tf.math.unsorted_segment_min(
@@ -173,7 +174,7 @@ class _Windows:
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
 
-    def inputs(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
+    def encode(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs with `p_mask`, int32 [W, T].
 
         Args:
@@ -293,7 +294,7 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
     return {**spans, "text": texts, "begin": begin, "end": end}
 
 
-def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
+def _select_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     """Returns the best spans of each question, only one for each text.
 
     Args:
@@ -304,13 +305,13 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     Returns:
         `text`, `score`, `begin` and `end`, ragged [B, None], best first.
     """
-    # Sort by question, and the spans of a question by score.
+    # `order` has indices of spans: sorted by question, and within a question by score.
     by_score = tf.argsort(spans["score"], direction="DESCENDING", stable=True)
     order = tf.gather(
         by_score, tf.argsort(tf.gather(spans["row"], by_score), stable=True)
     )
     row, text = tf.gather(spans["row"], order), tf.gather(spans["text"], order)
-    # Keep the first span with each text of a question.
+    # From here on, `order` has only the first span with each text of a question.
     keys, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], " "))
     first = tf.math.unsorted_segment_min(
         tf.range(tf.size(number)), number, tf.size(keys)
@@ -318,6 +319,7 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     row, order = tf.gather(row, first), tf.gather(order, first)
     counts = tf.math.bincount(row, minlength=rows, maxlength=rows, dtype=tf.int64)
     starts = tf.cumsum(counts, exclusive=True)
+    # For each question, the indices in `order` of its first `size` spans.
     best = tf.ragged.range(starts, starts + tf.minimum(counts, size))
     order = tf.gather(order, best.values)
     return {
@@ -326,11 +328,11 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     }
 
 
-def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
+def _make_outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     """Returns the outputs of `question_answering`, except for `null_odds`.
 
     Args:
-        best: the result of `_n_best`.
+        best: the result of `_select_best`.
         size: number of spans per question; shorter lists are filled.
         has_odds: whether the version is SQuAD 2.0.
     """
@@ -341,15 +343,13 @@ def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
     # Without a span, the start and the end each have `NO_SPAN_SCORE`; in SQuAD 1.1, 0.
-    no_span_score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
+    empty_score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _OFFSETS)
     return {
         "answer": texts[:, 0],
         "begin": begin[:, 0],
         "end": end[:, 0],
-        "score": tf.cast(
-            tf.where(has_no_span, no_span_score, scores[:, 0]), tf.float32
-        ),
+        "score": tf.cast(tf.where(has_no_span, empty_score, scores[:, 0]), tf.float32),
         "probability": probabilities[:, 0],
         "n_best_answers": texts,
         "n_best_probabilities": probabilities,

@@ -127,7 +127,7 @@ class Tagging(base.FineTuningTask):
     def dataset(self, splits, *, with_labels):
         [split] = splits
         features = split.features
-        targets = self._targets(split)
+        targets = self._get_targets(split)
 
         def make(rows, length):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
@@ -173,7 +173,7 @@ class Tagging(base.FineTuningTask):
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
-    def _targets(self, split: Split) -> np.ndarray:
+    def _get_targets(self, split: Split) -> np.ndarray:
         """Returns the class numbers of all words that have a label, int32."""
         numbers = {label: i for i, label in enumerate(self._labels)}
         labels = (
@@ -189,10 +189,10 @@ class Tagging(base.FineTuningTask):
         The result is None if a word has no label, or no word is predicted.
         """
         predictions = answers.argmax(axis=-1)
-        targets = self._targets(split)[: len(predictions)]
+        targets = self._get_targets(split)[: len(predictions)]
         return (targets, predictions) if len(predictions) == len(targets) > 0 else None
 
-    def _by_sentence(self, split: Split, numbers: np.ndarray) -> list[list[str]]:
+    def _group(self, split: Split, numbers: np.ndarray) -> list[list[str]]:
         """Returns the labels for class numbers of words, a list for each sentence."""
         labels = np.array(self._labels, object)[numbers]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
@@ -206,19 +206,19 @@ class Tagging(base.FineTuningTask):
         self.targets_and_predictions[split.name] = pair
         scores = {"eval_accuracy": metrics.accuracy(*pair)}
         if self._has_entities:
-            labels, tags = (self._by_sentence(split, each) for each in pair)
+            labels, tags = (self._group(split, each) for each in pair)
             scores |= metrics.entity_scores(labels, tags)
         return scores
 
     def prediction_files(self, split, answers):
         """Returns files: predictions, scores by type or label, a confusion matrix."""
-        tags = self._by_sentence(split, answers.argmax(axis=-1))
+        tags = self._group(split, answers.argmax(axis=-1))
         files: dict[str, str | bytes] = {
             f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
         }
         if pair := self._compare(split, answers):
             if self._has_entities:
-                labels = self._by_sentence(split, pair[0])
+                labels = self._group(split, pair[0])
                 report = metrics.entity_report(labels, tags)
             else:
                 report = metrics.label_report(*pair, self._labels)
