@@ -117,7 +117,11 @@ def settings_of(estimator):
         kinds = estimator.task_types or estimator.family.task_types
     else:
         kinds = [estimator.task_type] if hasattr(estimator, "task_type") else []
-    options = {name for kind in kinds for name in registry.pipeline(kind).options}
+    options = {
+        name
+        for kind in kinds
+        for name in registry.find_pipeline_class(kind).option_names
+    }
     options |= {"max_seq_length", "batch_size", "runtime"}
     if not has_fit:
         options |= {item.name for item in flags.fields(ModelFileSettings)}

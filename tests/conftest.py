@@ -141,7 +141,9 @@ def fine_tune():
         from albert_tf.train.settings import DistributionSettings
 
         log = log or io.StringIO()
-        settings_class = registry.pipeline(family.task_types[0]).settings_class
+        settings_class = registry.find_pipeline_class(
+            family.task_types[0]
+        ).settings_class
         names = {item.name for item in dataclasses.fields(settings_class)}
         own = {name: value for name, value in flags.items() if name in names}
         others = {name: value for name, value in flags.items() if name not in names}

@@ -43,7 +43,7 @@ class FineTuning:
 
         from albert_tf.train import ensembles
 
-        family = registry.task(cls.task_type)
+        family = registry.find_task_class(cls.task_type)
         assert family is not None
         ensembles.run(family, task_settings, run_settings, model, devices)
 

@@ -68,7 +68,7 @@ def convert(settings: ConversionSettings) -> None:
 def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Model:
     """Creates a model that fits the input's weights, without loading them."""
     kind = folder.task.get("kind")
-    family = registry.task(kind)
+    family = registry.find_task_class(kind)
     if settings.output_format in runtimes.SUFFIXES and family is not None:
         # An exported graph for SQuAD 2.0 contains the numbers of candidate starts and
         # ends. `task.json` has them, the weights do not.
@@ -98,7 +98,7 @@ def _complete_task(folder: ModelFolder) -> dict[str, Any]:
 
 def _read_settings(folder: ModelFolder) -> Any:
     """Returns the settings in `task.json`, with defaults for missing keys."""
-    settings_class = registry.pipeline(folder.task["kind"]).settings_class
+    settings_class = registry.find_pipeline_class(folder.task["kind"]).settings_class
     settings = settings_class.from_stored(folder.task, metadata.TASK)
     return settings.with_defaults(None, folder.config.max_position_embeddings)
 

@@ -355,7 +355,7 @@ def _resolve_task(
     task = {**(stored if kind in registry.FINE_TUNED else {}), "kind": kind}
     if options.labels:
         task["labels"] = list(options.labels)
-    elif "labels" not in registry.pipeline(kind, location).options:
+    elif "labels" not in registry.find_pipeline_class(kind, location).option_names:
         task.pop("labels", None)
     elif not is_from_run and "labels" not in task:
         raise InputError(
@@ -378,8 +378,8 @@ def _build_pipeline(
         options: settings of the answers.
     """
     location = folder.folders[0] / metadata.TASK
-    pipeline_class = registry.pipeline(task["kind"], location)
-    options.check_for(task["kind"], pipeline_class.options)
+    pipeline_class = registry.find_pipeline_class(task["kind"], location)
+    options.check_for(task["kind"], pipeline_class.option_names)
     settings = None
     if pipeline_class.settings_class is not None:
         longest = folder.config.max_position_embeddings
@@ -396,7 +396,7 @@ def _load_exported(
     if options.runtime not in ("auto", runtime):
         raise InputError(f"--runtime={options.runtime}: {file} only runs in {runtime}")
     session = sessions.load(file)
-    if not set(pipeline.outputs) <= set(session.outputs):
+    if not set(pipeline.output_names) <= set(session.outputs):
         raise InputError(
             f"--task={task['kind']}: {file} only has {', '.join(session.outputs)}; "
             f"pass the folder that it was converted from"
@@ -418,7 +418,7 @@ def _load_weights(
     from albert_tf.tasks import text_graphs
 
     kind, serving_fn = task["kind"], None
-    if task_class := registry.task(kind):
+    if task_class := registry.find_task_class(kind):
         fine_tuned = task_class(pipeline.settings, folder.config, folder.tokenizer)
         model, parts = fine_tuned.build_model(), ("encoder", "head")
         # The description also has the keys that the stored task lacks.
@@ -434,7 +434,7 @@ def _load_weights(
     optional = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
     weights.load(model, folder.source, only=parts, allow_missing=optional, warn=False)
     open_run = functools.partial(
-        runtimes.choose, model, pipeline.outputs, options.runtime, log=log
+        runtimes.choose, model, pipeline.output_names, options.runtime, log=log
     )
     batch_size, path = options.batch_size, folder.source.path
     return Predictor(pipeline, open_run, batch_size, path, task, model, serving_fn)

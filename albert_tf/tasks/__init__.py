@@ -8,8 +8,8 @@
     classification  the family of tasks that predict labels or numbers of texts
     text_task       a data set of texts: files, columns, labels, metrics
     glue            the data sets of GLUE
-    custom          the data set that settings describe, such as a user's table
-    catalogue       the data sets that have a name, such as MNLI
+    custom          the data set of the settings, such as a user's table
+    catalogue       the data sets with a name, such as MNLI
     head_labels     matches the labels of a loaded head with the labels of a task
     metrics         accuracy, F1, correlations, reports by label
     confusion       confusion matrices and their pictures
@@ -18,9 +18,9 @@
     race/           multiple choice
     tagging/        labels for words: named entities, parts of speech
     squad/          question answering
-    pretrained      fill-mask, scores, sentence order and embeddings
+    pretrained      pipelines without fine-tuning: fill-mask, scores, embeddings
     settings/       the scripts' flags, and the keys of `task.json`
 
-A new family of tasks is a folder and a line in `registry`. A new data set of texts is a
-`TextTask` in `catalogue`.
+A new family of tasks needs a folder and a line in `registry`. A new data set of texts
+needs a `TextTask` in `catalogue`.
 """

@@ -27,28 +27,32 @@ from albert_tf.text.inputs import Inputs
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
+# The features and labels of a batch, or of a part of it, by name: [B, ...] each.
 Batch = Mapping[str, Any]
+# The model's outputs for a part of a batch, by name.
 Outputs = Mapping[str, Any]
+# For each example, its row of `prediction_outputs`, by name.
 Predictions = Iterator[Mapping[str, np.ndarray]]
+# NumPy arrays by name.
 Arrays = Mapping[str, Any]
 
 
 class Task(abc.ABC):
     """A task: its data, its model, its loss and its metrics.
 
-    Each loss has a sum over examples and a weight. A batch may be split among devices
-    and into microbatches. The loss of the batch is the sum over all parts, divided by
-    the weight of all parts.
+    A batch may be split into parts, among devices and into microbatches. For each part,
+    the task returns the sum of each loss over the examples, and the weight of this sum.
+    The loss of the batch is the total of the sums, divided by the total of the weights.
 
     Attributes:
         task_type: the name of the task in `task.json` and `run.json`.
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum number of tokens of an example, with padding.
-        main_metrics: the metrics in progress lines, besides losses and accuracies. The
-            first one is the key metric.
+        main_metrics: metrics that progress lines show, in addition to all losses and
+            accuracies. The first one is the key metric.
         vocabulary: fingerprint of the vocabulary; None if unknown.
-        confusions: confusion matrices of the last evaluation, by split.
+        confusions: confusion matrices of the last evaluation, by the split's name.
     """
 
     task_type: str
@@ -82,9 +86,9 @@ class Task(abc.ABC):
         Args:
             model: the result of `build_model`.
             path: the weights, as `weights.load` takes them.
-            init_from_group0: see `weights.load`.
-            complete: whether all weights must be present, because the model is not
-                trained.
+            init_from_group0: whether each group of layers that the weights lack gets
+                the weights of group 0, see `weights.load`.
+            complete: whether all weights must be present, because no training follows.
 
         Raises:
             InputError: the weights cannot be read or do not fit.
@@ -93,7 +97,7 @@ class Task(abc.ABC):
     def initialize(self, model: keras.Model) -> str | None:
         """Sets the weights that depend on data; returns a line to log, or None.
 
-        It is called only for a new model, that is if no checkpoint is loaded.
+        It is called only if no checkpoint is loaded.
         """
         return None
 
@@ -116,7 +120,7 @@ class Task(abc.ABC):
         """
         return
 
-    def outputs(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
+    def run_model(self, model: keras.Model, batch: Batch, training: bool) -> Outputs:
         """Runs the model on a part of a batch."""
         return model(batch, training=training)
 
@@ -131,7 +135,7 @@ class Task(abc.ABC):
         The result may be empty for an evaluation without labels.
         """
 
-    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
         """Returns the share of one part in the loss to minimise.
 
         The shares of all parts add up to the loss of the batch: the sum of its mean
@@ -139,9 +143,9 @@ class Task(abc.ABC):
 
         Args:
             sums: the result of `loss_sums` for one part.
-            weights: the sum of `loss_weights` over all parts.
+            totals: the sum of `loss_weights` over all parts.
         """
-        return sum(sums[name] / weights[name] for name in sums)
+        return sum(sums[name] / totals[name] for name in sums)
 
     def batch_metrics(
         self, outputs: Outputs, batch: Batch
@@ -201,7 +205,7 @@ Splits = Mapping[str, Sequence[Split]]
 
 @dataclasses.dataclass(frozen=True)
 class RunContext:
-    """The state of a run after training, for `FineTuningTask.predict_and_write`.
+    """What `FineTuningTask.predict_and_write` needs from a run after its training.
 
     Attributes:
         settings: the run's settings.
@@ -228,14 +232,14 @@ class FineTuningTask(Task):
 
     `train.finetune.run` trains all families. A family defines these members:
 
-    task_types          the family's names in `task.json`
-    main_metrics        see `Task`
-    read_examples       reads files; returns examples by split
+    task_types          the names of its task types in `task.json`
+    main_metrics        the metrics in progress lines; the first one is the key metric
+    read_examples       reads files; returns settings, and examples by split
     encode              tokenizes examples; returns arrays, which are cached
     dataset             makes batches from features
-    build_model         see `Task`
-    loss_sums           see `Task`
-    write               returns the prediction files, such as the released ones
+    build_model         creates the model
+    loss_sums           returns the sums of the losses over the examples of a part
+    prediction_files    returns the contents of the files with predictions
     serving_fn          makes the function of a SavedModel for raw text
 
     These members have defaults, which a family may override: `features`, `summary`,
@@ -244,15 +248,18 @@ class FineTuningTask(Task):
 
     Attributes:
         targets_and_predictions: the true labels and the predictions of the last
-            evaluation, by split. Both are class numbers, 0 or 1 for each label, or
-            numbers of a regression.
+            evaluation, by the split's name. Both are arrays of class numbers, int [n].
+            With several labels per example, they have 0 or 1 for each label, int
+            [n, K]. A regression has numbers, float [n].
 
     Args:
-        settings: settings of the class of the family's pipeline, with all defaults; see
+        settings: the family's settings, of the `settings_class` of its pipeline. Values
+            that are not given are the model's or default ones, see
             `TaskSettings.with_defaults`.
         config: the model's config.
         tokenizer: the tokenizer with the model's vocabulary.
-        multiple: see `BucketedExamples`.
+        pad_multiple: batches are padded to a multiple of this number of tokens, at most
+            to `max_seq_length`. With 0, all batches are padded to `max_seq_length`.
     """
 
     task_types: ClassVar[tuple[str, ...]]
@@ -262,14 +269,14 @@ class FineTuningTask(Task):
         settings: Any,
         config: AlbertConfig,
         tokenizer: Tokenizer,
-        multiple: int = 8,
+        pad_multiple: int = 8,
     ):
         self.settings = settings
         self.config = config
         self.tokenizer = tokenizer
         self.task_type = self.task_types[0]
         self.vocabulary = tokenizer.fingerprint
-        self.multiple = multiple
+        self.pad_multiple = pad_multiple
         self.tokens_per_example = settings.max_seq_length
         self.evaluation_splits: Sequence[Split] = ()
         self.targets_and_predictions: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -277,7 +284,7 @@ class FineTuningTask(Task):
 
     @property
     def description(self) -> dict[str, Any]:
-        """The content of `task.json`."""
+        """The content of `task.json`, except for the keys about the vocabulary."""
         return {"kind": self.task_type, **self.settings.select("stored")}
 
     def save_assets(self, folder: Path) -> None:
@@ -290,7 +297,7 @@ class FineTuningTask(Task):
         cls,
         settings: Any,
         saved_settings: Any,
-        config: FineTuningSettings,
+        run_settings: FineTuningSettings,
         log: Callable[[str], None],
     ) -> tuple[Any, Splits]:
         """Reads the data of a run.
@@ -298,13 +305,14 @@ class FineTuningTask(Task):
         Args:
             settings: the family's settings.
             saved_settings: the settings in the model's folder, or None.
-            config: the run's settings.
+            run_settings: the run's settings.
             log: logs a line.
 
         Returns:
-            The settings, with values such as labels from the data or model folder;
-            and the splits without features, by "train", "dev" and "test". If two of
-            these have the same `Split` object, it is encoded only once.
+            A pair. First, the settings with values from the data or from the model's
+            folder, such as the labels. Second, the splits without features, by the keys
+            "train", "dev" and "test". A `Split` object under two keys is encoded only
+            once.
 
         Raises:
             InputError: a file is missing or broken, or does not fit.
@@ -317,13 +325,16 @@ class FineTuningTask(Task):
     def features(self, split: Split, arrays: Arrays) -> Any:
         """Makes features from the arrays of `encode`; by default `Inputs`.
 
-        Features have a length and an attribute `lengths`, the number of tokens of each
-        model input.
+        Features have an attribute `lengths`: the number of tokens of each model input.
+        Their `len` is the number of model inputs.
         """
         return Inputs(**arrays)
 
     def summary(self, split: Split) -> list[str]:
-        """Returns lines to log; families add lines, for example about truncation."""
+        """Returns lines to log about a split with features, such as its size.
+
+        Families add lines, for example about truncation.
+        """
         lengths = split.features.lengths
         return [
             f"{split.name}: {len(lengths):,} sequences, {lengths.mean():.1f} tokens on "
@@ -332,7 +343,7 @@ class FineTuningTask(Task):
 
     @abc.abstractmethod
     def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> Source:
-        """Makes a source of batches of several splits, one after the other.
+        """Makes a source of batches with the examples of one split after the other.
 
         Args:
             splits: splits with features.
@@ -346,10 +357,10 @@ class FineTuningTask(Task):
         """Returns all values that determine the result of `encode`, as JSON."""
         return {
             "split": split.name,
-            # Not a digest of the file, because the examples also depend on flags.
+            # Flags also change the examples, so a digest of the file is not enough.
             "examples": cache.digest(map(repr, split.examples)),
             "vocabulary": self.tokenizer.fingerprint,
-            **self.settings.select("encodes"),
+            **self.settings.select("affects_encoding"),
         }
 
     def encode_split(self, split: Split, arrays: Arrays | None = None) -> Split:
@@ -363,14 +374,15 @@ class FineTuningTask(Task):
         return dataclasses.replace(split, features=self.features(split, arrays))
 
     def bucket(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
-        """Makes batches of examples of similar length, see `BucketedExamples`.
+        """Makes a source of batches, whose examples have similar lengths.
 
         Args:
             lengths: number of tokens of each example, int [n].
-            make: makes a batch from indices of examples and a length.
+            make: makes a batch from the indices of its examples, int [B], and the
+                number of tokens to which the examples are padded.
         """
         longest = self.settings.max_seq_length
-        return BucketedExamples(lengths, make, longest, self.multiple)
+        return BucketedExamples(lengths, make, longest, pad_multiple=self.pad_multiple)
 
     def set_splits(self, splits: Splits) -> None:
         """Sets the splits to train and to evaluate on."""
@@ -381,29 +393,31 @@ class FineTuningTask(Task):
             self.evaluation = self.dataset(splits["dev"], with_labels=True)
 
     def loss_weights(self, batch: Batch) -> dict[str, Any]:
-        """Returns the number of examples, float32 [], as the weight of one loss."""
+        """Returns the sum of the examples' weights, float32 [], for the only loss."""
         return {"loss": ops.sum(example_weights(batch))}
 
     def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns `outputs`: the probabilities of the labels or choices."""
+        """Returns `outputs`: the probabilities of the labels or choices, [B, K]."""
         return {"outputs": ops.softmax(outputs["logits"])}
 
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
         """Makes answers from the `prediction_outputs` of each example.
 
-        Answers support `+` and `/`, for the mean of several models. By default, they
-        are one array of all `outputs`.
+        Answers support `+` and `/`, so that the answers of several models can be
+        averaged. By default, they are one array: the `outputs` of all examples, [n, K].
         """
         return np.array([row["outputs"] for row in predictions])
 
     def compute_metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of answers; empty without labels.
 
-        Tasks with classes or numbers also set `targets_and_predictions` of the split.
+        Tasks that predict classes or numbers also set the split's entry of
+        `targets_and_predictions`.
 
         Args:
             split: the examples.
-            answers: the answers to all examples, or only to the first examples.
+            answers: the answers to all examples, or only to the first examples if
+                --max_eval_steps ended the evaluation.
         """
         return {}
 
@@ -417,6 +431,7 @@ class FineTuningTask(Task):
         return scores
 
     def _split_answers(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
+        """Yields each evaluated split with the answers to it."""
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
             first_row = next(rows, None)
@@ -425,9 +440,13 @@ class FineTuningTask(Task):
             yield split, self.postprocess(split, itertools.chain([first_row], rows))
 
     def measure_splits(self, pairs: Iterable[tuple[Split, Any]]) -> dict[str, float]:
-        """Returns the metrics of pairs of a split and the answers to it.
+        """Returns the metrics of several splits; also sets `confusions`.
 
-        From the second split on, the split's name is a prefix of the metric's name.
+        From the second split on, the name of a metric begins with the name of the
+        split, as in "dev_mismatched/eval_accuracy".
+
+        Args:
+            pairs: each split, and the answers to it.
         """
         scores: dict[str, float] = {}
         self.targets_and_predictions, self.confusions = {}, {}
@@ -436,30 +455,31 @@ class FineTuningTask(Task):
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
         labels = self.settings.labels or ()
-        # A matrix needs one class per example, so the true labels have the shape [n].
+        # Only splits with one class per example, so targets of shape [n], get a matrix.
         with errors.log_failure("confusion matrix of the evaluation"):
             self.confusions = {
-                name: Confusion.from_predictions(labels, *pair)
-                for name, pair in self.targets_and_predictions.items()
-                if labels and pair[0].ndim == 1
+                name: Confusion.from_predictions(labels, targets, predictions)
+                for name, (targets, predictions) in self.targets_and_predictions.items()
+                if labels and targets.ndim == 1
             }
         return scores
 
     @abc.abstractmethod
-    def write(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
-        """Returns the prediction files of a split: contents by name."""
+    def prediction_files(self, split: Split, answers: Any) -> Mapping[str, str | bytes]:
+        """Returns the contents of a split's prediction files, by the file's name."""
 
-    def predict_and_write(self, run: RunContext, splits: Splits) -> None:
+    def predict_and_write(self, context: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
-        if self.targets_and_predictions and run.writes and not run.settings.do_train:
-            # A run with training has called it in training.
-            self.on_new_best_checkpoint(run.folder)
+        # In a run with training, the training has called `on_new_best_checkpoint`.
+        has_trained = context.settings.do_train
+        if self.targets_and_predictions and context.writes and not has_trained:
+            self.on_new_best_checkpoint(context.folder)
         for split in splits.get("test", ()):
-            answers = run.answer(split)
+            answers = context.answer(split)
             if metrics := self.compute_metrics(split, answers):
-                run.log(f"{split.name}: {format_metrics(metrics)}")
-            if run.writes:
-                write_files(run, self.write(split, answers))
+                context.log(f"{split.name}: {format_metrics(metrics)}")
+            if context.writes:
+                write_files(context, self.prediction_files(split, answers))
 
     @abc.abstractmethod
     def serving_fn(
@@ -483,11 +503,12 @@ class FineTuningTask(Task):
         """
         source = path if isinstance(path, weights.Source) else weights.open_source(path)
         load = functools.partial(weights.load, model, source, warn=False)
-        order, note = self._head_order(source)
+        order, note = self._match_head(source)
+        # An empty order means that the head does not fit. (None keeps its order.)
+        is_misfit = order == []
         pooler = "encoder.pooler"
         if complete:
-            # An empty order means that the head does not fit, see `_head_order`.
-            if order == []:
+            if is_misfit:
                 raise InputError(f"{source.path}: {note}")
             unread = () if model.head_reads_pooler else pooler
             parts = ("encoder", "head")
@@ -499,7 +520,7 @@ class FineTuningTask(Task):
         line = f"{len(report.loaded)} weights of the encoder ({report.format})"
         if report.missing and model.head_reads_pooler:
             line += "; a new pooler"
-        if order == []:
+        if is_misfit:
             return f"{line}; a new head, as {note}"
         try:
             head = load(only="head", allow_missing="head", head_order=order)
@@ -510,13 +531,15 @@ class FineTuningTask(Task):
         unused = f" ({len(report.unused)} weights of other heads not used)"
         return f"{line}; a new head{unused if report.unused else ''}"
 
-    def _head_order(self, source: weights.Source) -> tuple[list[int] | None, str]:
+    def _match_head(self, source: weights.Source) -> tuple[list[int] | None, str]:
         """Matches the labels of a file's head with the task's labels.
 
         Returns:
-            The `head_order` for `weights.load`, and a text to log. The order is empty
-            if the head has other labels or is for another task. It is None, which keeps
-            the head's order, if the task or the head has no labels.
+            A pair. First, for each label of the task, the index of the head's output
+            for it. The list is empty if the head has other labels or is for another
+            task. It is None, which keeps the order of the outputs, if the task or the
+            head has no labels. Second, a note for the log: the labels of the head, or
+            the reason why it does not fit.
         """
         task = metadata.find_task(Path(source.path))
         kind = task.get("kind", self.task_type)
@@ -526,20 +549,21 @@ class FineTuningTask(Task):
         saved_labels = task.get("labels") or ()
         flag_labels = self.settings.head_labels or ()
         if not labels or not (saved_labels or flag_labels):
-            return None, f" (labels assumed: {', '.join(labels)})" if labels else ""
+            note = f" (labels assumed: {', '.join(labels)})" if labels else ""
+            return None, note
         candidates = [saved_labels, flag_labels]
-        # --labels cannot change fixed labels, so it describes the head and is tried
-        # first.
+        # If the task's labels are fixed, --labels can only describe the head, so it has
+        # priority over the saved labels.
         if self.settings.labels_are_fixed:
             candidates.reverse()
-        for head in filter(None, candidates):
-            order = head_labels.match(labels, head, self.settings.label_names)
+        for labels_of_head in filter(None, candidates):
+            order = head_labels.match(labels, labels_of_head, self.settings.label_names)
             if order is not None:
-                return order, f" (its labels: {', '.join(head)})"
+                return order, f" (its labels: {', '.join(labels_of_head)})"
         return [], (
-            f"the labels of the head are {', '.join(saved_labels)}, the task's labels "
-            f"{', '.join(labels)}; expected --labels with the task's labels in the "
-            f"order of the head"
+            f"the labels of the head are {', '.join(saved_labels)}, but the labels of "
+            f"the task are {', '.join(labels)}; expected --labels with the task's "
+            f"labels in the order of the head"
         )
 
 
@@ -548,21 +572,22 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def write_files(run: RunContext, files: Mapping[str, str | bytes]) -> None:
+def write_files(context: RunContext, files: Mapping[str, str | bytes]) -> None:
     """Writes files to the folder of a run, and logs their names.
 
     Raises:
         InputError: a file cannot be written.
     """
     for name, content in files.items():
-        write(run.folder / name, content)
-        run.log(f"Written: {run.folder / name}")
+        write(context.folder / name, content)
+        context.log(f"Written: {context.folder / name}")
 
 
 def example_weights(batch: Batch) -> Any:
     """Returns the weight of each example in the loss, float32 [B].
 
-    It is 0 for padding of the batch, otherwise 1 or the weight of the example's class.
+    The weight is 0 for padding of the batch. Otherwise it is the weight of the
+    example's class, by default 1.
     """
     if "example_weight" in batch:
         return batch["example_weight"]

@@ -16,7 +16,9 @@ TASKS: dict[str, TextTask] = {
 
 
 def find(name: str) -> TextTask:
-    """Returns the task with a name; case, dashes, underscores and spaces are ignored.
+    """Returns the task with a name or alias.
+
+    Letter case, dashes, underscores and spaces are ignored.
 
     Raises:
         InputError: there is no such task.
@@ -30,4 +32,5 @@ def find(name: str) -> TextTask:
 
 
 def _normalize(name: str) -> str:
+    """Returns a form of a name that is equal for all ways to write it, see `find`."""
     return re.sub("[-_ ]", "", name).lower()

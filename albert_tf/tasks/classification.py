@@ -24,7 +24,8 @@ from albert_tf.tasks.text_pipeline import check_threshold
 from albert_tf.tasks.text_task import Example, TextTask
 from albert_tf.text import inputs
 
-_SEPARATORS = re.compile("[\t\r\n]")
+_TABS_AND_LINE_ENDS = re.compile("[\t\r\n]")
+# The loss of each task type, and the activation that makes predictions from logits.
 _LOSSES_AND_ACTIVATIONS: Mapping[str, tuple[Callable, Callable]] = {
     "classification": (heads.classification_loss, ops.softmax),
     "multi_label": (heads.multi_label_loss, ops.sigmoid),
@@ -35,8 +36,8 @@ _LOSSES_AND_ACTIVATIONS: Mapping[str, tuple[Callable, Callable]] = {
 class Classification(base.FineTuningTask):
     """Predicts a class, several labels or a number for a text or a pair of texts.
 
-    The metrics are the metrics of the `TextTask`, and `eval_loss` as in the released
-    code.
+    The metrics are `eval_loss`, as in the released code, and the metrics of the data
+    set, which is a `TextTask`.
     """
 
     task_types = ("classification", "multi_label", "regression")
@@ -48,19 +49,20 @@ class Classification(base.FineTuningTask):
         self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
-        tables: dict[str, Split] = {}
+        # The splits that are read before the others.
+        early: dict[str, Split] = {}
         # () means that the labels come from the training table.
         if task.labels == ():
-            tables["train"] = read(task, "train")
-            labels = custom.find_labels(task, tables["train"].examples, log)
+            early["train"] = read(task, "train")
+            labels = custom.find_labels(task, early["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        labels, is_multi = task.labels or (), task.kind == "multi_label"
-        check_threshold(labels, is_multi, config.threshold, "--threshold_to_export=")
+        threshold, flag = run_settings.threshold, "--threshold_to_export="
+        check_threshold(task.labels or (), task.kind == "multi_label", threshold, flag)
         splits: dict[str, list[Split]] = {}
-        for part in config.parts:
+        for part in run_settings.parts:
             # A part can have several tables, such as "dev" and "dev_mismatched".
             names = [name for name in task.files if name.startswith(part)]
             if not names:
@@ -68,8 +70,9 @@ class Classification(base.FineTuningTask):
                     f"--{FLAGS[part]}: task {task.name} has no {part} table; it has "
                     f"{', '.join(task.files)}"
                 )
-            splits[part] = [tables.get(name) or read(task, name) for name in names]
-        # `settings.labels` is still the value of --labels: the labels of a loaded head.
+            splits[part] = [early.get(name) or read(task, name) for name in names]
+        # `settings.labels` is still the value of --labels, which also says how a loaded
+        # head orders its labels.
         fields = {**custom.settings_fields(task), "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -101,7 +104,9 @@ class Classification(base.FineTuningTask):
         if with_labels:
             examples = [example for split in splits for example in split.examples]
             task, weights = self.text_task, self.settings.class_weights
-            columns["labels"] = targets = task.targets(examples)
+            targets = task.targets(examples)
+            columns["labels"] = targets
+            # An evaluation counts all examples equally.
             if weights and splits[0].name == "train":
                 columns["example_weight"] = _class_weights(weights, task, targets)
 
@@ -138,8 +143,8 @@ class Classification(base.FineTuningTask):
         if self.text_task.labels is None:
             return
         tables = (
-            f"{name}\n{label_report(*pair, self.text_task.labels)}"
-            for name, pair in self.targets_and_predictions.items()
+            f"{name}\n{label_report(targets, predictions, self.text_task.labels)}"
+            for name, (targets, predictions) in self.targets_and_predictions.items()
         )
         files.write(folder / "label_scores.txt", "\n".join(tables))
         if self.confusions:
@@ -147,17 +152,18 @@ class Classification(base.FineTuningTask):
                 picture = confusion.draw(self.confusions)
                 files.write(folder / "confusion_matrix.png", picture)
 
-    def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
+    def prediction_files(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the files of the released code, and the submission file for GLUE."""
         task, examples = self.text_task, split.examples
+        # The files of "test_mismatched" end in "_mismatched.tsv".
         suffix = split.name.removeprefix("test")
-        files = {
+        contents = {
             name.replace(".tsv", f"{suffix}.tsv"): text
             for name, text in released_files(task, examples, answers).items()
         }
         if split.name in task.submission:
-            files[task.submission[split.name]] = glue_file(task, examples, answers)
-        return files
+            contents[task.submission[split.name]] = glue_file(task, examples, answers)
+        return contents
 
     def serving_fn(self, model, threshold):
         task = self.text_task
@@ -192,11 +198,11 @@ def _find_task(
         raise InputError(
             f"--data_dir: must be the folder with {', '.join(task.files.values())}"
         )
-    # The catalogue has the task's labels; --labels names a loaded head's outputs.
-    head, labels = settings.labels, task.labels or ()
-    if head is not None and head_labels.match(labels, head, task.names) is None:
+    # The catalogue has the task's labels, so --labels can only describe a loaded head.
+    flag, labels = settings.labels, task.labels or ()
+    if flag is not None and head_labels.match(labels, flag, task.label_names) is None:
         raise InputError(
-            f"--labels={','.join(head)}: must be the labels of {task.name}, "
+            f"--labels={','.join(flag)}: must be the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return task
@@ -208,9 +214,13 @@ def _class_weights(
     """Returns the weight of each example's class, float32 [n].
 
     Args:
-        items: the items of --class_weights: only "balanced", or "label=number" items.
+        items: the value of --class_weights: the only item "balanced", or items of the
+            form "label=number".
         task: the task of the examples.
         targets: the class numbers of the examples, int [n].
+
+    Raises:
+        InputError: the items or the task type do not fit.
     """
     labels, flag = task.labels or (), f"--class_weights={','.join(items)}"
     if task.kind != "classification":
@@ -220,35 +230,37 @@ def _class_weights(
         # The formula of scikit-learn: n / (number of classes * examples of the class).
         balanced = len(targets) / np.count_nonzero(counts) / counts[targets]
         return balanced.astype(np.float32)
+    # A label may contain any characters, also "=" and line ends.
     matches = [re.fullmatch(r"(?s)(.*)=(\d+\.?\d*|\.\d+)", item) for item in items]
     weights = {match[1]: float(match[2]) for match in matches if match}
-    are_labels = None not in matches and weights.keys() <= {*labels}
-    if not are_labels or min(weights.values()) <= 0:
+    are_known = None not in matches and weights.keys() <= set(labels)
+    if not are_known or min(weights.values()) <= 0:
         raise InputError(
             f"{flag}: must be balanced, or label=number, above 0, of the labels "
             f"{', '.join(map(repr, labels))}"
         )
-    return np.array([weights.get(k, 1.0) for k in labels], np.float32)[targets]
+    by_class = np.array([weights.get(label, 1.0) for label in labels], np.float32)
+    return by_class[targets]
 
 
 def _read(
     settings: ClassificationSettings,
     log: Callable[[str], None],
     task: TextTask,
-    name: str,
+    split: str,
 ) -> Split:
     """Reads the table of a split, and logs its skipped rows."""
     data_dir = settings.data_dir or ""
     table = task.read(
-        name,
+        split,
         data_dir,
         skip_bad_rows=settings.skip_bad_rows,
         dialect=settings.dialect,
         log=log,
     )
-    for note in table.notes(task.path(name, data_dir)):
+    for note in table.notes(task.path(split, data_dir)):
         log(note)
-    return Split(name, table.rows)
+    return Split(split, table.rows)
 
 
 def released_files(
@@ -257,18 +269,18 @@ def released_files(
     """Returns the files that the released code writes for a test table.
 
     `test_results.tsv` has a line with the outputs of each example. `submit_results.tsv`
-    has a header, and a line with the guid and the label of each example. **As
+    has a header, and a line with the guid and the prediction of each example. **As
     released**, except that numbers in `submit_results.tsv` are clipped to their bounds.
 
     Args:
         task: the task.
         examples: n examples.
-        outputs: float [n, K] probabilities, or float [n, 1] numbers of a regression.
+        outputs: probabilities, float [n, K]; numbers of a regression, float [n, 1].
 
     Returns:
-        The contents of each file by its name.
+        The content of each file by its name.
     """
-    # `tolist` would return float64 numbers, which print more digits than float32.
+    # The rows stay float32, because Python floats would print more digits.
     lines = ("\t".join(map(str, row)) + "\n" for row in np.asarray(outputs))
     texts = task.decode_labels(task.decode(outputs))
     return {
@@ -278,12 +290,14 @@ def released_files(
 
 
 def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) -> str:
-    """Returns the contents of a submission file for the GLUE website.
+    """Returns the content of a submission file for the GLUE website.
+
+    The numbers of a regression have three decimals.
 
     Args:
         task: a task of GLUE.
         examples: n examples.
-        outputs: see `released_files`; numbers are written with three decimals.
+        outputs: probabilities, float [n, K]; numbers of a regression, float [n, 1].
     """
     predictions = task.decode(outputs)
     if task.labels is None:
@@ -294,10 +308,10 @@ def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) 
 
 
 def _format_table(examples: Sequence[Example], texts: Sequence[str]) -> str:
-    """Returns a header, and a line with the guid and the text of each prediction."""
-    # A cell of a CSV table can contain tabs and line ends, which become spaces here.
-    lines = (
-        f"{_SEPARATORS.sub(' ', example.guid)}\t{_SEPARATORS.sub(' ', text)}\n"
-        for example, text in zip(examples, texts, strict=True)
-    )
-    return "index\tprediction\n" + "".join(lines)
+    """Returns a header, and a line with each example's guid and predicted text."""
+    lines = ["index\tprediction\n"]
+    for example, text in zip(examples, texts, strict=True):
+        # A cell of a CSV table can contain tabs and line ends, which become spaces.
+        cells = (_TABS_AND_LINE_ENDS.sub(" ", cell) for cell in (example.guid, text))
+        lines.append("\t".join(cells) + "\n")
+    return "".join(lines)

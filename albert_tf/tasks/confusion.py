@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# With more classes, the cells have no numbers.
+# Pictures of matrices with more classes have no numbers in the cells.
 _MAX_CLASSES_WITH_NUMBERS = 12
 
 
@@ -17,8 +17,8 @@ class Confusion:
 
     Attributes:
         labels: the names of K classes.
-        counts: int [K, K], number of examples of each true class (row) and predicted
-            class (column).
+        counts: int [K, K], the number of examples for each true class (row) and
+            predicted class (column).
     """
 
     labels: tuple[str, ...]
@@ -28,7 +28,13 @@ class Confusion:
     def from_predictions(
         cls, labels: Sequence[str], targets: np.ndarray, predictions: np.ndarray
     ) -> "Confusion":
-        """Counts pairs of class numbers, int [n] each."""
+        """Counts the examples for each true class and predicted class.
+
+        Args:
+            labels: the names of the classes.
+            targets: the number of the true class of each example, int [n].
+            predictions: the number of the predicted class of each example, int [n].
+        """
         from sklearn.metrics import confusion_matrix
 
         counts = confusion_matrix(targets, predictions, labels=range(len(labels)))
@@ -44,11 +50,13 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     Returns:
         The picture, PNG.
     """
-    # Imported late, see `train.curves.draw`.
+    # Imported here, because few programs draw, and the imports take a second. pyplot is
+    # not used: it would choose a backend for the whole program.
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    # Width and height of one matrix, in inches.
+    # Width and height of one matrix, in inches. With more than 14 classes, they are as
+    # with 14 classes.
     size = 2.4 + 0.62 * min(max(len(m.labels) for m in matrices.values()), 14)
     figure = Figure(figsize=(size * len(matrices), size), layout="constrained")
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
@@ -65,6 +73,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
         )
         ax.set_title(title.replace("$", r"\$"))
     picture = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"):  # missing glyphs
+    # Matplotlib warns if its font lacks a character of a label.
+    with warnings.catch_warnings(action="ignore"):
         figure.savefig(picture, format="png", dpi=100)
     return picture.getvalue()

@@ -1,4 +1,7 @@
-"""Makes the `TextTask` that settings describe: a named data set or a user's table."""
+"""Makes the `TextTask` of the settings: a data set of the catalogue, or a user's table.
+
+It also finds the labels of a user's table.
+"""
 
 import dataclasses
 import math
@@ -12,7 +15,7 @@ from albert_tf.tasks.metrics import Score
 from albert_tf.tasks.settings.classification import CUSTOM, ClassificationSettings
 from albert_tf.tasks.text_task import Example, TextTask
 
-# Metrics of each task type; the first one is its key metric.
+# Metrics of a user's table by task type. The first metric of a type is its key metric.
 _METRICS: dict[str, dict[str, Score]] = {
     "classification": {
         "eval_accuracy": metrics.accuracy,
@@ -33,16 +36,20 @@ _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 
 
 def from_settings(settings: ClassificationSettings) -> TextTask:
-    """Makes the task that settings describe; they are from flags or a `task.json`.
+    """Makes the task that settings describe.
 
     If the settings have no labels, the task's labels are () until `find_labels` reads
     them from the training table.
+
+    Args:
+        settings: the settings from flags or from a `task.json`.
     """
     kind, labels = settings.kind or "classification", settings.labels or ()
     if task := catalogue.TASKS.get(settings.task_name or ""):
         is_regression = task.labels is None
+        # The labels of the settings are in the order of the model's outputs.
         return dataclasses.replace(task, labels=None if is_regression else labels)
-    paths = {s: getattr(settings, f"{s}_file") for s in ("train", "dev", "test")}
+    paths = {key: getattr(settings, f"{key}_file") for key in ("train", "dev", "test")}
     files = {split: path for split, path in paths.items() if path is not None}
     separator = settings.label_separator or ","
     return TextTask(
@@ -63,14 +70,15 @@ def from_settings(settings: ClassificationSettings) -> TextTask:
 def merge_saved_settings(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> ClassificationSettings:
-    """Completes the task type and labels from the saved settings of the model.
+    """Completes a user's task type and labels with the saved settings of the model.
 
     Args:
         settings: the flags.
         saved_settings: the settings in the model's `task.json`, or None.
 
     Raises:
-        InputError: no table is given, or required labels are unknown.
+        InputError: no table is given, there are too few labels, or the labels are
+            unknown without a training table.
     """
     if not (settings.train_file or settings.dev_file or settings.test_file):
         raise InputError(
@@ -113,23 +121,30 @@ def find_labels(
 
 
 def settings_fields(task: TextTask) -> dict[str, Any]:
-    """Returns the values of the settings that describe a task, by name."""
+    """Returns the settings that describe a task, by name: values for `task.json`."""
     return {
         "task_name": task.name,
         "kind": task.kind,
         "labels": task.labels,
-        "label_names": task.names,
+        "label_names": task.label_names,
         "labels_are_fixed": task.name in catalogue.TASKS,
         "label_separator": task.label_separator,
         "bounds": task.bounds,
         "texts": len(task.text),
-        # A column of a task is a `Column`, or only its name.
-        "text_columns": tuple(getattr(c, "name", c) for c in task.text),
+        # An item of `text` is a `Column`, or the name of a column.
+        "text_columns": tuple(getattr(each, "name", each) for each in task.text),
         "label_column": task.label,
     }
 
 
 def _check_count(location: str, kind: str | None, labels: Collection[str]) -> None:
+    """Checks that there are enough labels for a task type.
+
+    Args:
+        location: the flag or file with the labels, for the message.
+        kind: the task type; None for classification.
+        labels: the different labels.
+    """
     least = 1 if kind == "multi_label" else 2
     if len(labels) < least:
         raise InputError(
@@ -143,9 +158,10 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
     entries = [
         f"{label!r} {count:,}" for label, count in counts.most_common(_LABELS_IN_A_LINE)
     ]
-    rest = len(counts) - len(entries)
-    others = f" and {rest:,} others" if rest else ""
+    num_others = len(counts) - len(entries)
+    others = f" and {num_others:,} others" if num_others else ""
     yield f"{path}: labels {', '.join(entries)}{others}"
+    # The labels that are equal without case and spaces.
     variants: dict[str, list[str]] = {}
     for label in counts:
         variants.setdefault("".join(label.split()).casefold(), []).append(label)
@@ -158,7 +174,7 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _natural_sort_key(label: str) -> tuple[bool, float, str]:
-    """Returns a key that sorts numbers by value and before words: -1, 1, 2, 10, yes."""
+    """Returns a key that sorts numbers by value, then words: -1, 1, 2, 10, yes."""
     try:
         number = float(label)
     except ValueError:

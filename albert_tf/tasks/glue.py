@@ -1,7 +1,7 @@
 """The tasks of the GLUE benchmark (Wang et al. 2019), in its standard layout.
 
 Labels have the released order, and metrics the released names. The released code has no
-F1 and no Spearman correlation. `recipes` has the settings of the paper.
+F1 and no Spearman correlation. The folder `albert_tf/recipes` has the paper's settings.
 """
 
 import dataclasses
@@ -12,15 +12,23 @@ from albert_tf.tasks import metrics
 from albert_tf.tasks.text_task import TextTask
 
 _ACCURACY_AND_F1 = {"eval_accuracy": metrics.accuracy, "f1": metrics.f1}
+_BINARY = ("0", "1")
+_SENTENCE = ("sentence",)
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
-_COLA_COLUMNS = ("source", "label", "mark", "sentence")
 
 
-def _task(
+def _make_task(
     name: str, folder: str, text: tuple[str | Column, ...], **more: Any
 ) -> TextTask:
-    """Makes a task with the tables and the submission file of the benchmark."""
+    """Makes a task whose tables and submission file have the names of most tasks.
+
+    Args:
+        name: the value of `--task_name`.
+        folder: the folder of the tables, and the name of the submission file.
+        text: the column of the text, or the two columns of a pair.
+        **more: other arguments of `TextTask`.
+    """
     return TextTask(
         name=name,
         files={split: f"{folder}/{split}.tsv" for split in ("train", "dev", "test")},
@@ -31,47 +39,47 @@ def _task(
 
 
 # Warstadt et al. 2018: The Corpus of Linguistic Acceptability.
-COLA = _task(
+COLA = _make_task(
     "cola",
     "CoLA",
-    ("sentence",),
-    headers={"train": _COLA_COLUMNS, "dev": _COLA_COLUMNS},
-    labels=("0", "1"),
+    _SENTENCE,
+    headers=dict.fromkeys(("train", "dev"), ("source", "label", "mark", "sentence")),
+    labels=_BINARY,
     metrics={"matthew_corr": metrics.matthews, "eval_accuracy": metrics.accuracy},
     key_metric="matthew_corr",
-    names=("unacceptable", "acceptable"),
+    label_names=("unacceptable", "acceptable"),
 )
 
 # Socher et al. 2013: The Stanford Sentiment Treebank.
-SST2 = _task(
-    "sst-2", "SST-2", ("sentence",), labels=("0", "1"), names=("negative", "positive")
+SST2 = _make_task(
+    "sst-2", "SST-2", _SENTENCE, labels=_BINARY, label_names=("negative", "positive")
 )
 
 # Dolan and Brockett 2005: The Microsoft Research Paraphrase Corpus.
-MRPC = _task(
+MRPC = _make_task(
     "mrpc",
     "MRPC",
     ("#1 String", "#2 String"),
     label="Quality",
-    labels=("0", "1"),
+    labels=_BINARY,
     metrics=_ACCURACY_AND_F1,
-    names=("not_equivalent", "equivalent"),
+    label_names=("not_equivalent", "equivalent"),
 )
 
 # Iyer et al. 2017: Quora Question Pairs.
-QQP = _task(
+QQP = _make_task(
     "qqp",
     "QQP",
     ("question1", "question2"),
     label="is_duplicate",
-    labels=("0", "1"),
+    labels=_BINARY,
     metrics=_ACCURACY_AND_F1,
     index="id",
-    names=("not_duplicate", "duplicate"),
+    label_names=("not_duplicate", "duplicate"),
 )
 
 # Cer et al. 2017: The Semantic Textual Similarity Benchmark.
-STSB = _task(
+STSB = _make_task(
     "sts-b",
     "STS-B",
     _PAIR,
@@ -82,6 +90,8 @@ STSB = _task(
     key_metric="pearson",
 )
 
+# The matched tables have the genres of the training table, the mismatched tables other
+# genres.
 _MNLI_FILES = {
     "train": "MNLI/train.tsv",
     "dev": "MNLI/dev_matched.tsv",
@@ -92,7 +102,7 @@ _MISMATCHED = {"dev": "MNLI/dev_mismatched.tsv", "test": "MNLI/test_mismatched.t
 # Williams et al. 2018: The Multi-Genre NLI Corpus.
 MNLI = TextTask(
     name="mnli",
-    files=_MNLI_FILES | {f"{k}_mismatched": path for k, path in _MISMATCHED.items()},
+    files=_MNLI_FILES | {f"{s}_mismatched": path for s, path in _MISMATCHED.items()},
     text=_PAIR,
     label="gold_label",
     labels=("contradiction", "entailment", "neutral"),
@@ -100,7 +110,7 @@ MNLI = TextTask(
     aliases=("mnli-m", "mnli-matched"),
 )
 
-# As released: a separate task that evaluates only on mismatched genres.
+# As released: a separate task that evaluates and predicts only mismatched genres.
 MISMATCHED_MNLI = dataclasses.replace(
     MNLI,
     name="mismnli",
@@ -110,7 +120,7 @@ MISMATCHED_MNLI = dataclasses.replace(
 )
 
 # Wang et al. 2019: GLUE's diagnostic table, for models trained on MNLI. The released
-# code does not register its class.
+# code has a class for this table, but no name for --task_name.
 AX = dataclasses.replace(
     MNLI,
     name="ax",
@@ -119,8 +129,9 @@ AX = dataclasses.replace(
     aliases=("diagnostic",),
 )
 
-# Rajpurkar et al. 2016: SQuAD as sentence pairs. Some files use the second names.
-QNLI = _task(
+# Rajpurkar et al. 2016: SQuAD as sentence pairs. In some files, the columns have the
+# second names.
+QNLI = _make_task(
     "qnli",
     "QNLI",
     (Column("question", "sentence1"), Column("sentence", "sentence2")),
@@ -128,9 +139,9 @@ QNLI = _task(
 )
 
 # Dagan et al. 2006 and others: Recognizing Textual Entailment 1, 2, 3, 5.
-RTE = _task("rte", "RTE", _PAIR, labels=_ENTAILMENT)
+RTE = _make_task("rte", "RTE", _PAIR, labels=_ENTAILMENT)
 
 # Levesque et al. 2011: The Winograd Schema Challenge, converted to sentence pairs.
-WNLI = _task(
-    "wnli", "WNLI", _PAIR, labels=("0", "1"), names=("not_entailment", "entailment")
+WNLI = _make_task(
+    "wnli", "WNLI", _PAIR, labels=_BINARY, label_names=("not_entailment", "entailment")
 )

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-# Each line has the normalized synonyms of one label; `_normalize` returns the first.
+# Each line has synonyms of one label, in small letters without spaces, hyphens and
+# underscores. `_normalize` replaces a synonym by the first word of its line.
 _SYNONYMS = """
 entailment entails entailed
 contradiction contradicts contradictory
@@ -23,10 +24,10 @@ _CANONICAL = {
 def match(
     labels: Sequence[str], head: Sequence[str], names: Sequence[str] = ()
 ) -> list[int] | None:
-    """Returns the index of each label of a task among a head's outputs.
+    """Returns for each label of a task the index of the head's output with this label.
 
-    Letter case, and spaces, hyphens and underscores within a name are ignored. Some
-    labels have synonyms. "LABEL_0" equals "0".
+    Letter case is ignored, and so are spaces, hyphens and underscores within a label.
+    Some labels have synonyms. "LABEL_0" equals "0".
 
     Args:
         labels: the task's labels.
@@ -34,19 +35,21 @@ def match(
         names: other names of the task's labels, in the same order.
 
     Returns:
-        None if the labels differ.
+        The indices; None if the head has other labels.
     """
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]
     outputs = [_normalize(label) for label in head]
+    are_unique = len(set(outputs)) == len(outputs)
     for task_labels in (labels, names):
-        candidate = [_normalize(label) for label in task_labels]
-        if len(set(outputs)) == len(outputs) and sorted(candidate) == sorted(outputs):
-            return [outputs.index(label) for label in candidate]
+        expected = [_normalize(label) for label in task_labels]
+        if are_unique and sorted(expected) == sorted(outputs):
+            return [outputs.index(label) for label in expected]
     return None
 
 
 def _normalize(label: str) -> str:
+    """Returns a form of a label that is equal for all ways to write it, see `match`."""
     word = re.sub(r"(?<=\w)[\s_-]+(?=\w)", "", label.strip().casefold())
     word = re.sub(r"^label(?=\d+$)", "", word)
     return _CANONICAL.get(word, word)

@@ -9,10 +9,13 @@ for all examples gets the worst score and not NaN.
 # Functions import scikit-learn, seqeval and scipy when called: imports take a second.
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 Score = Callable[[np.ndarray, np.ndarray], float]
+# How tables of scores look: the number of decimals, and the value of 0/0.
+_TABLE: dict[str, Any] = {"digits": 3, "zero_division": 0}
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -36,9 +39,9 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """
     from sklearn.metrics import f1_score
 
-    if labels.ndim == 1:
+    if labels.ndim == 1:  # class numbers: scikit-learn leaves out the other labels
         return float(f1_score(labels, predictions, average="macro", zero_division=0))
-    indices = np.flatnonzero((labels | predictions).any(axis=0))
+    indices = np.flatnonzero((labels | predictions).any(axis=0))  # labels that occur
     f1s = [f1(labels[:, k], predictions[:, k]) for k in indices]
     return float(np.mean(f1s)) if f1s else 0.0
 
@@ -55,13 +58,14 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     """
     from sklearn.metrics import matthews_corrcoef
 
-    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:  # scikit-learn would warn
+    # scikit-learn also returns 0, but with a warning.
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
     return float(matthews_corrcoef(labels, predictions))
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the linear correlation; 0 if an argument is constant."""
+    """Returns the linear correlation; 0 if all labels or all predictions are equal."""
     from scipy import stats
 
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
@@ -97,36 +101,33 @@ def label_report(
     """Returns a table of precision, recall, F1 and number of examples by label.
 
     Args:
-        labels: int [n] or [n, K].
-        predictions: int [n] or [n, K].
+        labels: class numbers, int [n]; or 0 and 1 for several labels, int [n, K].
+        predictions: the predictions, in the form of `labels`.
         names: the names of K labels.
     """
     from sklearn.metrics import classification_report
 
     numbers = list(range(len(names)))
-    if labels.shape[1:] == (1,):  # scikit-learn reads one column as class numbers
+    # scikit-learn reads a single column of 0 and 1 as class numbers. The only label is
+    # class 1.
+    if labels.shape[1:] == (1,):
         labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
     return classification_report(
-        labels,
-        predictions,
-        labels=numbers,
-        target_names=list(names),
-        digits=3,
-        zero_division=0,
+        labels, predictions, labels=numbers, target_names=list(names), **_TABLE
     )
 
 
 def entity_scores(
     labels: list[list[str]], predictions: list[list[str]]
 ) -> dict[str, float]:
-    """Returns precision, recall and F1 of named entities of all types.
+    """Returns precision, recall and F1 over the named entities of all types.
 
     An entity is correct if its type and all its words are correct. As in conlleval and
     seqeval, I-TYPE begins an entity if the word before has another type.
 
     Args:
-        labels: O, B-TYPE or I-TYPE for each word of each sentence.
-        predictions: the predicted value for each of the labels.
+        labels: for each sentence, the label of each word: O, B-TYPE or I-TYPE.
+        predictions: for each sentence, the predicted label of each word.
     """
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
@@ -134,14 +135,20 @@ def entity_scores(
         labels, predictions, average="micro", zero_division=0
     )
     names = ("eval_precision", "eval_recall", "eval_f1")
+    # The last of the four scores, the number of entities, is left out.
     return {name: float(score) for name, score in zip(names, scores, strict=False)}
 
 
 def entity_report(labels: list[list[str]], predictions: list[list[str]]) -> str:
-    """Returns a table of scores by type of entity; see `entity_scores`."""
+    """Returns a table of precision, recall and F1 by type of entity.
+
+    Args:
+        labels: see `entity_scores`.
+        predictions: see `entity_scores`.
+    """
     from seqeval.metrics import classification_report
 
     try:
-        return classification_report(labels, predictions, digits=3, zero_division=0)
+        return classification_report(labels, predictions, **_TABLE)
     except ValueError:  # seqeval fails if there is no entity
         return "no entity\n"

@@ -17,9 +17,11 @@ from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
-from albert_tf.text import inputs
+from albert_tf.text import inputs as text_inputs
 from albert_tf.text.tokenization import Tokenizer
 
+# The kinds of values in `Pipeline.fields`.
+ONE_TEXT, TEXT_LIST, OPTIONAL_TEXT = False, True, None
 # Default maximum number of tokens of an input for a pretrained model.
 _MAX_SEQ_LENGTH = 512
 # The padding value of inputs other than `input_ids`, if it is not 0.
@@ -27,7 +29,8 @@ _PADDING = {"p_mask": 1}
 
 Row = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
-# Runs a model on a batch of int32 arrays by name; returns its outputs by name.
+# A function that runs a model on a batch of int32 arrays by name; returns its outputs
+# by name.
 Run = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 
@@ -37,9 +40,9 @@ class Example:
 
     Attributes:
         row: the row of text.
-        inputs: one or more inputs of the model: int32 arrays by name, without batch
-            dimension and padding.
-        context: further values for `postprocess`.
+        inputs: one or more inputs of the model. Each has int32 arrays by name, without
+            batch dimension and padding.
+        context: a further value for `postprocess`.
     """
 
     row: Row
@@ -62,17 +65,18 @@ class Pipeline(abc.ABC):
 
     Attributes:
         settings_class: the class of `settings`; None for a pretrained model.
-        options: names of the `AnswerSettings` fields that only this task type has.
-        outputs: names of the model's outputs to compute; empty for all outputs of the
-            head.
-        fields: the keys of a row in the order of columns. The value of a key is True
-            for a list of texts, False for a text and None for an optional text.
+        option_names: names of the prediction options (fields of `AnswerSettings`) that
+            this task type has in addition to the options of all types.
+        output_names: names of the model's outputs to compute; empty for all outputs of
+            the head.
+        fields: the keys of a row, in the order of the columns of an input file. The
+            value of a key is `ONE_TEXT`, `TEXT_LIST` or `OPTIONAL_TEXT`.
         min_length: minimum number of tokens of an input, with padding.
     """
 
     settings_class: ClassVar[type[TaskSettings] | None] = None
-    options: ClassVar[tuple[str, ...]] = ()
-    outputs: tuple[str, ...] = ()
+    option_names: ClassVar[tuple[str, ...]] = ()
+    output_names: tuple[str, ...] = ()
     fields: Mapping[str, bool | None]
     min_length: int = 1
 
@@ -85,16 +89,15 @@ class Pipeline(abc.ABC):
     ):
         self.config = config
         self.tokenizer = tokenizer
-        length = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+        # The option has priority, then the settings, then the default.
+        limit = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
         if settings is not None:
-            length = settings.max_seq_length
+            limit = settings.max_seq_length
         if options.max_seq_length is not None:
-            length = options.max_seq_length
-        check_inputs(config, tokenizer, length)
-        self.max_seq_length = length
-        if settings is not None:
-            settings = dataclasses.replace(settings, max_seq_length=length)
-        self.settings = settings
+            limit = options.max_seq_length
+        check_inputs(config, tokenizer, limit)
+        self.max_seq_length = limit
+        self.settings = settings and dataclasses.replace(settings, max_seq_length=limit)
 
     @abc.abstractmethod
     def preprocess(self, row: Row) -> Example:
@@ -105,12 +108,12 @@ class Pipeline(abc.ABC):
         """
 
     def select(self, inputs: Arrays, outputs: Arrays) -> Any:
-        """Selects the outputs of one input for `postprocess`.
+        """Selects from the outputs of one input the values for `postprocess`.
 
         Args:
             inputs: one of the example's inputs.
-            outputs: the model's outputs by name, without batch dimension. They also
-                have values for the padding of the input.
+            outputs: the model's outputs for this input by name, without batch
+                dimension. They also have values for the padding of the input.
         """
         return outputs
 
@@ -133,30 +136,34 @@ class Pipeline(abc.ABC):
 
     def join(self, text: str, second_text: str = "") -> dict[str, np.ndarray]:
         """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
-        pair = inputs.encode(self.tokenizer, [text], [second_text], self.max_seq_length)
+        limit = self.max_seq_length
+        pair = text_inputs.encode(self.tokenizer, [text], [second_text], limit)
         # The only row gets no padding, so `pad_id` has no effect.
-        batch = inputs.pad(pair, rows=[0], length=len(pair.ids), pad_id=0)
+        batch = text_inputs.pad(pair, rows=[0], length=len(pair.ids), pad_id=0)
         return {name: value[0] for name, value in batch.items()}
 
 
 class FineTunedPipeline(Pipeline):
-    """A pipeline whose scores of several models can be averaged."""
+    """Makes scores first, and then the answer from the scores.
+
+    So the scores of several models can be averaged.
+    """
 
     @abc.abstractmethod
     def score(self, example: Example, outputs: Sequence[Any]) -> Any:
         """Returns the scores that determine the answer; scores support `+` and `/`.
 
         Args:
-            example: see `postprocess`.
-            outputs: see `postprocess`.
+            example: the result of `preprocess`.
+            outputs: the result of `select` for each of the example's inputs.
         """
 
     @abc.abstractmethod
     def decide(self, row: Row, scores: Any) -> dict[str, Any]:
-        """Makes the answer to a row.
+        """Makes the answer, a dict of JSON values, from the scores.
 
         Args:
-            row: see `Example`.
+            row: the row of text.
             scores: the result of `score`, or the mean of the results of several models.
         """
 
@@ -166,7 +173,7 @@ class FineTunedPipeline(Pipeline):
 
 
 def single_segment(ids: Sequence[int]) -> dict[str, np.ndarray]:
-    """Returns the model inputs for ids, all in segment 0 and without padding."""
+    """Returns the model's inputs for ids, all in segment 0 and without padding."""
     array = np.array(ids, np.int32)
     ones, zeros = np.ones_like(array), np.zeros_like(array)
     return {"input_ids": array, "input_mask": ones, "segment_ids": zeros}
@@ -191,28 +198,34 @@ def pad(batch: Sequence[Arrays], pad_id: int, min_length: int = 1) -> dict[str, 
 
 
 def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> None:
-    """Checks that a model fits a vocabulary and an input length.
+    """Checks that a model fits a vocabulary and a maximum length of inputs.
 
     It logs a warning if the vocabulary is much smaller than the model's.
 
+    Args:
+        config: the model's config.
+        tokenizer: the vocabulary.
+        length: maximum number of tokens of an input.
+
     Raises:
-        InputError: see `AlbertConfig.check_vocabulary`; or the length exceeds the
-            model's number of positions, or is too short for a text.
+        InputError: the vocabulary has more tokens than the model, or the length exceeds
+            the model's number of positions or is too short for a text.
     """
     config.check_vocabulary(tokenizer.path, tokenizer.vocab_size)
-    if length > (longest := config.max_position_embeddings):
+    longest = config.max_position_embeddings
+    if length > longest:
         raise InputError(
             f"--max_seq_length={length}: must be at most {longest}, the model's "
             f"max_position_embeddings"
         )
-    inputs.join(tokenizer, [], length)  # raises if `length` is too short
+    text_inputs.join(tokenizer, [], length)  # raises if `length` is too short
 
 
 def check_labels(labels: Sequence[str], count: int) -> None:
-    """Checks that there is a label for each of the `count` outputs of a model.
+    """Checks that there are as many labels as outputs of a model.
 
     Raises:
-        InputError: the numbers differ.
+        InputError: the number of labels is not `count`, the number of outputs.
     """
     if len(labels) != count:
         raise InputError(
@@ -222,11 +235,11 @@ def check_labels(labels: Sequence[str], count: int) -> None:
 
 
 def round_floats(value: Any) -> Any:
-    """Returns float32 numbers as the shortest decimals: 0.1, not 0.10000000149."""
+    """Returns Python floats that print as short as float32: 0.1, not 0.10000000149."""
     return np.asarray(value, np.float32).astype(str).astype(float).tolist()
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns the softmax of logits along the last axis."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)

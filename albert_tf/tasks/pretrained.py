@@ -8,27 +8,28 @@ import numpy as np
 from albert_tf import errors
 from albert_tf.errors import InputError
 from albert_tf.tasks import pipelines
-from albert_tf.text import inputs
-from albert_tf.text.inputs import MASK
+from albert_tf.text.inputs import MASK, cut, encode_masked
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
 if TYPE_CHECKING:  # other runtimes need no Keras
     import keras
 
+# Default number of tokens that `FillMask` answers for each gap.
 _TOP_K = 5
 
 
 class PretrainedPipeline(pipelines.Pipeline):
-    """Base of the task types without fine-tuning.
+    """Base of the pipelines for models without fine-tuning.
 
     Attributes:
-        parts: parts of the model to load.
+        parts: parts of the model to load: "encoder", and "masked_lm" or "sentence" for
+            a head.
     """
 
     parts: ClassVar[tuple[str, ...]]
 
     def build_model(self) -> "keras.Model":
-        """Creates the model, in the global dtype policy."""
+        """Creates the model with the global dtype policy."""
         from albert_tf.model import models
 
         if self.parts == ("encoder",):
@@ -38,36 +39,39 @@ class PretrainedPipeline(pipelines.Pipeline):
 
 
 class _MaskedLM(PretrainedPipeline):
-    """Base of pipelines for one text and the masked LM head."""
+    """Base of pipelines that predict tokens of one text with the masked LM head."""
 
-    fields = dict.fromkeys(["text"], False)  # a text, not a list
-    outputs = ("mlm_logits",)
+    fields = dict.fromkeys(["text"], pipelines.ONE_TEXT)
+    output_names = ("mlm_logits",)
     parts = ("encoder", "masked_lm")
 
-    def _inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
-        """Returns the model inputs of one segment, with positions to predict."""
+    def _make_inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
+        """Returns the model's inputs for ids, and for the positions to predict."""
         segment = pipelines.single_segment(ids)
         return {**segment, "masked_lm_positions": np.array(positions, np.int32)}
 
-    def _build_segment(self, ids: list[int]) -> list[int]:
+    def _add_special_ids(self, ids: list[int]) -> list[int]:
+        """Returns the ids of [CLS], of as many first tokens as fit, and of [SEP]."""
         cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
         return [cls, *ids[: self.max_seq_length - 2], sep]
 
 
 class FillMask(_MaskedLM):
-    """Predicts tokens for each [MASK] of a text, see `inputs.encode_masked`."""
+    """Predicts the most likely tokens for each gap, which is a [MASK] in a text."""
 
-    options = ("top_k", "targets")
+    option_names = ("top_k", "targets")
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self._top_k = options.top_k or _TOP_K
         tokens = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
-        # A model may have more ids than its vocabulary.
+        # A model may have more ids than its vocabulary has tokens.
         tokens += [""] * (config.vocab_size - len(tokens))
+        # The ids that may fill a gap; by default all.
         self._candidates: Any = slice(None)
         if options.targets is not None:
-            self._candidates = target_ids(tokenizer, options.targets)
+            self._candidates = find_target_ids(tokenizer, options.targets)
+        # The token of each candidate.
         self._tokens = np.array(tokens, object)[self._candidates]
 
     def preprocess(self, row):
@@ -76,15 +80,16 @@ class FillMask(_MaskedLM):
             raise InputError(
                 f"no {MASK} in {errors.quote(text)}; expected one for each gap"
             )
-        text = inputs.cut(self.tokenizer, text, self.max_seq_length)
-        ids = self._build_segment(inputs.encode_masked(self.tokenizer, text))
+        text = cut(self.tokenizer, text, self.max_seq_length)
+        ids = self._add_special_ids(encode_masked(self.tokenizer, text))
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
         # The model requires a position, even if truncation removed every [MASK].
-        model_inputs = self._inputs(ids, gaps if gaps.size else [0])
+        model_inputs = self._make_inputs(ids, gaps if gaps.size else [0])
+        # The context is the number of gaps that are left.
         return pipelines.Example(row, [model_inputs], context=len(gaps))
 
     def select(self, inputs, outputs):
-        count = len(inputs["masked_lm_positions"])
+        count = len(inputs["masked_lm_positions"])  # without padding
         probabilities = pipelines.softmax(outputs["mlm_logits"][:count])
         probabilities = probabilities[:, self._candidates]
         best = np.argsort(-probabilities, axis=-1, kind="stable")[:, : self._top_k]
@@ -92,36 +97,42 @@ class FillMask(_MaskedLM):
 
     def postprocess(self, example, outputs):
         text, count = example.row["text"], example.context
-        [(tokens, probabilities)] = outputs
-        probabilities = pipelines.round_floats(probabilities[:count])
+        # The best tokens and their probabilities, [gaps, top_k] each.
+        tokens, probabilities = outputs[0]
         gaps: list[list[dict[str, Any]]] = []
-        for candidates in zip(tokens[:count], probabilities, strict=True):
-            pairs = zip(*candidates, strict=True)
+        for gap in range(count):
+            floats = pipelines.round_floats(probabilities[gap])
+            pairs = zip(tokens[gap], floats, strict=True)
             # "piece" is the former name of the key "token".
             gaps.append([{"token": t, "piece": t, "probability": p} for t, p in pairs])
-        answer: dict[str, Any] = {"gaps": gaps}
-        if overflow := text.count(MASK) - count:
-            answer = {"gaps": gaps + [[]] * overflow, "beyond_length": overflow}
-        return {**answer, "filled": fill_masks(text, answer["gaps"], self.tokenizer)}
+        # Truncation removed the other gaps, which get no tokens.
+        num_removed = text.count(MASK) - count
+        gaps += [[]] * num_removed
+        removed = {"beyond_length": num_removed} if num_removed else {}
+        filled = fill_masks(text, gaps, self.tokenizer)
+        return {"gaps": gaps, **removed, "filled": filled}
 
 
 class Score(_MaskedLM):
     """Computes the pseudo-log-likelihood of a text (Salazar et al. 2020).
 
-    It is the sum of the log probabilities of all tokens. One token is masked at a time.
+    It is the sum of the log probabilities of all tokens. For each token, the model
+    reads a variant of the text, in which only this token is masked.
     """
 
     def preprocess(self, row):
         all_ids = self.tokenizer.encode(row["text"])
-        ids = self._build_segment(all_ids)
-        variants = []  # for each token, the text in which it is masked
+        ids = self._add_special_ids(all_ids)
+        variants = []
         for position in range(1, len(ids) - 1):
             masked_ids = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
-            label = {"masked_lm_ids": np.array([ids[position]])}
-            variants.append({**self._inputs(masked_ids, [position]), **label})
+            label = {"masked_lm_ids": np.array([ids[position]])}  # for `select`
+            variants.append({**self._make_inputs(masked_ids, [position]), **label})
+        # The context is the number of tokens that truncation removed.
         return pipelines.Example(row, variants, context=len(all_ids) - len(variants))
 
     def select(self, inputs, outputs):
+        """Returns the log probability of the masked token."""
         logits = outputs["mlm_logits"][0].astype(float)
         shifted = logits - logits.max()
         return shifted[inputs["masked_lm_ids"][0]] - np.log(np.exp(shifted).sum())
@@ -141,8 +152,8 @@ class Score(_MaskedLM):
 class SentenceOrder(PretrainedPipeline):
     """Predicts the probability that two texts are in the correct order."""
 
-    fields = dict.fromkeys(["text_a", "text_b"], False)  # two texts
-    outputs = ("sop_logits",)
+    fields = dict.fromkeys(["text_a", "text_b"], pipelines.ONE_TEXT)
+    output_names = ("sop_logits",)
     parts = ("encoder", "sentence")
 
     def preprocess(self, row):
@@ -159,33 +170,34 @@ class SentenceOrder(PretrainedPipeline):
 class Embedding(PretrainedPipeline):
     """Computes the embedding of a text from any layer."""
 
-    options = ("layer", "pooling")
-    fields = dict.fromkeys(["text"], False)  # a text, not a list
+    option_names = ("layer", "pooling")
+    fields = dict.fromkeys(["text"], pipelines.ONE_TEXT)
     parts = ("encoder",)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         layer = -1 if options.layer is None else options.layer
-        count = config.num_hidden_layers * config.inner_group_num
-        if not (1 <= layer <= count or -count <= layer <= -1):
+        num_layers = config.num_hidden_layers * config.inner_group_num
+        if not (1 <= layer <= num_layers or -num_layers <= layer <= -1):
             raise InputError(
-                f"--layer={layer}: must be 1 to {count}, or -1 for the last"
+                f"--layer={layer}: must be 1 to {num_layers}, or -1 for the last"
             )
+        # An index from 0, or from the end.
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Only TensorFlow has the outputs of all layers, so they are used only if
-        # necessary.
-        self.outputs = ("encoder_outputs",)
+        # Only TensorFlow offers the outputs of all layers, so they are used only if no
+        # other output has the layer.
+        self.output_names = ("encoder_outputs",)
         if self._pooling == "pooled":
-            self.outputs = ("pooled_output",)
-        elif self._layer in (-1, count - 1):
-            self.outputs = ("sequence_output",)
+            self.output_names = ("pooled_output",)
+        elif self._layer in (-1, num_layers - 1):
+            self.output_names = ("sequence_output",)
 
     def preprocess(self, row):
         return pipelines.Example(row, [self.join(row["text"])])
 
     def select(self, inputs, outputs):
-        [output] = (outputs[name] for name in self.outputs)
+        output = outputs[self.output_names[0]]
         if self._pooling == "pooled":
             return output
         states = output if output.ndim == 2 else output[self._layer]  # [T, H]
@@ -197,11 +209,11 @@ class Embedding(PretrainedPipeline):
         return {"embedding": pipelines.round_floats(outputs[0])}
 
 
-def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
-    """Returns the ids of words.
+def find_target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+    """Returns the ids of words, each of which must be one token.
 
     Raises:
-        InputError: a word is not a single token.
+        InputError: a word is not one token of the vocabulary.
     """
     result: list[int] = []
     for target in targets:
@@ -224,7 +236,7 @@ def fill_masks(
 
     Args:
         text: a text with one or more [MASK].
-        gaps: for each [MASK] its tokens, most likely first; a [MASK] without tokens
+        gaps: for each [MASK] its tokens, most likely first. A [MASK] without tokens
             stays.
         tokenizer: the vocabulary.
     """
@@ -232,6 +244,8 @@ def fill_masks(
     result, *parts = text.split(MASK)
     for gap, part in zip(gaps, parts, strict=True):
         token = gap[0]["token"] if gap else ""
+        # A SentencePiece token begins a word if it has the word mark. A WordPiece token
+        # continues a word if it begins with "##".
         if token.startswith(WORD_MARK):
             token = token.removeprefix(WORD_MARK)
             result += " " if result and not result[-1].isspace() else ""

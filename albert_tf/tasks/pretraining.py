@@ -26,11 +26,13 @@ from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
+# Maximum number of examples from which the output bias is computed.
 _EXAMPLES_TO_COUNT = 50_000
-# The features that describe the masked positions.
-_MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-# All features that pretraining reads; the first four are required.
-_FEATURES = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels", *_MASKS)
+# The features that describe the masked positions; --dynamic_masking replaces them.
+_MASK_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+_OTHER_FEATURES = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
+# All features that pretraining reads.
+_FEATURES = (*_OTHER_FEATURES, *_MASK_FEATURES)
 
 
 class Pretraining(base.Task):
@@ -41,7 +43,7 @@ class Pretraining(base.Task):
     A further metric is `perplexity`, the exponential of the masked LM loss.
 
     Args:
-        settings: model, data and objective.
+        settings: the settings of the model, the data and the objective.
         evaluate: whether to evaluate on the training files if there are no evaluation
             files.
 
@@ -62,10 +64,10 @@ class Pretraining(base.Task):
         if settings.eval_input_file:
             held_out = _Records(settings, "eval_input_file", self.config)
             self.evaluation = held_out.source
-            # Files without a description are not compared.
+            # Files without a description (see `_Records`) are not compared.
             if held_out.fingerprint and self.vocabulary:
-                pair = {"--eval_input_file": held_out.traits}
-                _check_alike({**pair, "--input_file": self._data.traits})
+                traits = {"--eval_input_file": held_out.traits}
+                _check_alike({**traits, "--input_file": self._data.traits})
         elif evaluate:
             self.evaluation = self.training
         self._settings = settings
@@ -83,7 +85,7 @@ class Pretraining(base.Task):
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes the identity of the records' vocabulary, and the vocabulary."""
+        """Writes the vocabulary of the records, and its fingerprint and settings."""
         self._data.write_vocabulary(folder)
 
     def build_model(self) -> keras.Model:
@@ -108,10 +110,10 @@ class Pretraining(base.Task):
         return f"{len(report.loaded)} weights ({report.format}){note}"
 
     def initialize(self, model: keras.Model) -> str | None:
-        """Sets the output bias to log frequencies of tokens, if the settings say so.
+        """With --output_bias_from_data, sets the output bias to log token frequencies.
 
-        With a bias of 0, a model first learns these frequencies, and for a long time
-        all positions have the same hidden state.
+        If the bias starts at 0, a model first learns these frequencies, and for a long
+        time all positions have the same hidden state.
         """
         if not self._settings.output_bias_from_data:
             return None
@@ -119,6 +121,7 @@ class Pretraining(base.Task):
         max_examples = min(len(source), _EXAMPLES_TO_COUNT)
         shard = batches.InputShard(batch_size=min(max_examples, 1000))
         dataset = source.training(shard, seed=0).take(max_examples // shard.batch_size)
+        # Each count starts at 1, because the logarithm of 0 is not finite.
         counts, num_examples = np.ones(self.config.vocab_size), 0
         with batches.translate_errors(source, lambda: ", ".join(source.files)):
             for batch in dataset:
@@ -130,8 +133,8 @@ class Pretraining(base.Task):
         model.masked_lm.output_bias.assign(log_counts - log_counts.mean())
         return f"the output bias from {num_examples:,} examples"
 
-    def outputs(self, model, batch: base.Batch, training: bool) -> base.Outputs:
-        """Returns the logits: masked LM logits only at the masked positions."""
+    def run_model(self, model, batch: base.Batch, training: bool) -> base.Outputs:
+        """Computes the logits: masked LM logits only at the masked positions."""
         return model.logits(batch, training=training)
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
@@ -142,26 +145,26 @@ class Pretraining(base.Task):
         return counts
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the sums of the cross-entropies, one per objective."""
+        """Returns the sum of the cross-entropies of each objective."""
         token_weights = _prediction_weights(batch)
-        terms = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
-        losses = {"masked_lm_loss": ops.sum(terms * token_weights)}
+        losses = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
+        sums = {"masked_lm_loss": ops.sum(losses * token_weights)}
         if self._objective != "none":
             labels = batch["next_sentence_labels"][:, 0]
-            terms = heads.classification_loss(outputs["sop_logits"], labels)
-            losses["sentence_order_loss"] = ops.sum(terms * base.example_weights(batch))
-        return losses
+            losses = heads.classification_loss(outputs["sop_logits"], labels)
+            sums["sentence_order_loss"] = ops.sum(losses * base.example_weights(batch))
+        return sums
 
-    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+    def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
         """Returns the share of one part of a batch in the loss to minimise.
 
-        **As released:** the number of masked tokens has an added epsilon.
+        **As released:** an epsilon is added to the number of masked tokens.
         """
-        predictions = weights["masked_lm_loss"] + heads.MASKED_LM_EPSILON
-        return super().compute_loss(sums, {**weights, "masked_lm_loss": predictions})
+        num_masked = totals["masked_lm_loss"] + heads.MASKED_LM_EPSILON
+        return super().compute_loss(sums, {**totals, "masked_lm_loss": num_masked})
 
     def batch_metrics(self, outputs, batch):
-        """Returns the sums and weights of the accuracies."""
+        """Returns the number of hits and the number of labels of each accuracy."""
         token_weights = _prediction_weights(batch)
         hits = _hits(outputs["mlm_logits"], batch["masked_lm_ids"]) * token_weights
         sums = {"masked_lm_accuracy": (ops.sum(hits), ops.sum(token_weights))}
@@ -173,16 +176,27 @@ class Pretraining(base.Task):
         return sums
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Adds the perplexity, with a limit that prevents an overflow."""
+        """Adds the perplexity, at most exp(700), because exp(710) overflows."""
         return {**means, "perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 
 
 class _Records:
     """The record files of one flag, after checks against the flags and the model.
 
+    Files that this package made have a description: a JSON file with the settings, the
+    vocabulary and the numbers of records. Files of the released code have none.
+
+    Args:
+        settings: the settings of pretraining.
+        flag: the name of the flag, "input_file" or "eval_input_file".
+        config: the model's config.
+
     Attributes:
         source: the reader of the files.
-        traits: `_traits` of the files; only the objective if no file has a description.
+        traits: the objective and, if a file has a description, the fingerprint of the
+            vocabulary. All files agree in them.
+        fingerprint: the fingerprint of the vocabulary; None if no file has a
+            description.
     """
 
     def __init__(self, settings, flag: str, config: AlbertConfig) -> None:
@@ -192,8 +206,8 @@ class _Records:
         ordered = sorted(paths - {files.description_path(path) for path in paths})
         if not ordered:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        spec: records.Spec = records.features_of(ordered[0])
-        _check_features(ordered[0], spec, settings, config)
+        first_spec: records.Spec = records.features_of(ordered[0])
+        _check_features(ordered[0], first_spec, settings, config)
         descriptions = {path: manifest.read(path) for path in ordered}
         self._descriptions = {path: each for path, each in descriptions.items() if each}
         traits = {path: _traits(each) for path, each in self._descriptions.items()}
@@ -208,19 +222,20 @@ class _Records:
         _check_alike(traits)
         # Files of the released code have no description; their objective is sop.
         self.traits = next(iter(traits.values()), {"objective": "sop"})
-        spec = {name: spec[name] for name in _FEATURES if name in spec}
+        self.fingerprint = self.traits.get("vocabulary")
+        spec = {name: first_spec[name] for name in _FEATURES if name in first_spec}
         prepare = None
         if settings.dynamic_masking:
             prepare = dynamic_masking.for_records(ordered, settings)
-            spec = prepare.spec
-        sizes = {p: _number_of_records(p, each) for p, each in descriptions.items()}
+            spec = dict(prepare.spec)
+        sizes = {path: _saved_size(path, each) for path, each in descriptions.items()}
         self.source = Records(
             files=tuple(ordered),
-            sizes=tuple(records.count(p) if n is None else n for p, n in sizes.items()),
+            sizes=tuple(size or records.count(path) for path, size in sizes.items()),
             spec=spec,
             prepare=prepare,
-            # Unchanged records of the generator need no check.
-            limits=_limits(spec, config) if None in sizes.values() else {},
+            # Files that fit their descriptions have no values above the limits.
+            limits=_upper_limits(spec, config) if None in sizes.values() else {},
         )
         records.check(self.source.files, spec)
         if not len(self.source):
@@ -228,51 +243,56 @@ class _Records:
                 f"--{flag}={','.join(patterns)}: no records in these files"
             )
 
-    @property
-    def fingerprint(self) -> str | None:
-        """Fingerprint of the vocabulary; None without a description."""
-        return self.traits.get("vocabulary")
-
     def write_vocabulary(self, folder: Path) -> None:
-        """Writes the vocabulary's identity; copies an unchanged vocabulary file."""
+        """Writes the fingerprint and settings of the vocabulary to a folder.
+
+        The vocabulary file is copied, too, if it still has this fingerprint.
+        """
         if not self._descriptions:
             return
         path, description = next(iter(self._descriptions.items()))
         settings, name = description["settings"], description.get("vocabulary_file")
         # The generator copied the file to this folder; the original may be gone.
-        file = Path(path).parent / Path(str(name)).name
+        vocabulary = Path(path).parent / Path(str(name)).name
         cleaning = {
             "do_lower_case": settings.get("do_lower_case", True),
             "keep_accents": settings.get("keep_accents", False),
         }
         tokenizer = None
-        # `load` takes a SentencePiece file, then a WordPiece file.
-        paths = (None, str(file)) if file.suffix == ".txt" else (str(file), None)
+        flag = "vocab_file" if vocabulary.suffix == ".txt" else "spm_model_file"
         # The name may be from another machine, and invalid on this one.
         with contextlib.suppress(InputError, ValueError):
-            tokenizer = tokenization.load(*paths, **cleaning)
+            tokenizer = tokenization.load(**{flag: str(vocabulary), **cleaning})
         if tokenizer and tokenizer.fingerprint != self.fingerprint:
             tokenizer = None
         identity = {**cleaning, "fingerprint": self.fingerprint}
         if name:
-            identity = {"vocabulary": file.name, **identity}
+            identity = {"vocabulary": vocabulary.name, **identity}
         metadata.write(folder, tokenizer, identity)
 
 
 def _check_features(
     path: str, spec: records.Spec, settings: PretrainingSettings, config: AlbertConfig
 ) -> None:
-    """Checks the features of records and their lengths."""
-    for name in _FEATURES[:4] if settings.dynamic_masking else _FEATURES:
+    """Checks that records have the required features, in lengths that fit.
+
+    Args:
+        path: the file of the records, for messages.
+        spec: the features of the records.
+        settings: the flags, which may give lengths.
+        config: the model's config.
+    """
+    for name in _OTHER_FEATURES if settings.dynamic_masking else _FEATURES:
         if name not in spec:
-            hint = "; without masks, use --dynamic_masking" if name in _MASKS else ""
+            is_mask = name in _MASK_FEATURES
+            hint = "; without masks, use --dynamic_masking" if is_mask else ""
             raise InputError(
                 f"{path}: no feature {name!r}; the records have {sorted(spec)}{hint}"
             )
-    features = {"max_seq_length": "input_ids"}
+    features_by_flag = {"max_seq_length": "input_ids"}
     if not settings.dynamic_masking:
-        features["max_predictions_per_seq"] = "masked_lm_positions"
-    for flag, name in features.items():
+        features_by_flag["max_predictions_per_seq"] = "masked_lm_positions"
+    for flag, name in features_by_flag.items():
         value, length = getattr(settings, flag), spec[name].length
         if value not in (None, length):
             raise InputError(f"--{flag}={value}: the records of {path} have {length}")
@@ -285,7 +305,11 @@ def _check_features(
 
 
 def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
-    """Checks that all files have the same objective and vocabulary."""
+    """Checks that files have the same objective and vocabulary.
+
+    Args:
+        traits: `_traits` of each file, by the path or flag for the message.
+    """
     for (previous, expected), (path, actual) in itertools.pairwise(traits.items()):
         for name, value in actual.items():
             if value != expected[name]:
@@ -296,23 +320,27 @@ def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _traits(description: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the values that must be equal in all record files of a run."""
+    """Returns the values of a description that all record files must agree in."""
     return {
         "objective": description["settings"]["objective"],
         "vocabulary": description["vocabulary"]["fingerprint"],
     }
 
 
-def _number_of_records(path: str, description: Mapping[str, Any] | None) -> int | None:
-    """Returns the number of records; None without a description that fits the file."""
+def _saved_size(path: str, description: Mapping[str, Any] | None) -> int | None:
+    """Returns the number of records in a file, from its description.
+
+    The result is None if there is no description, or if the file no longer has the
+    number of bytes in the description.
+    """
     if description is None:
         return None
     entry = description["files"][os.path.basename(path)]
     return entry["records"] if entry["bytes"] == os.path.getsize(path) else None
 
 
-def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
-    """Returns the exclusive upper bounds of the values that a model can read."""
+def _upper_limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
+    """Returns the exclusive upper limits of the features' values for a model."""
     limits = {
         "input_ids": config.vocab_size,
         "masked_lm_ids": config.vocab_size,
@@ -324,16 +352,15 @@ def _limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
 
 
 def _model_config(settings: PretrainingSettings) -> AlbertConfig:
-    """Returns the config of --albert_config_file with the values of two other flags."""
+    """Returns the config of --albert_config_file, changed by two other flags."""
     config = AlbertConfig.find(settings.albert_config_file)
-    flags = {
-        name: getattr(settings, name) for name in ("parameter_sharing", "recompute")
-    }
-    return dataclasses.replace(config, **{k: v for k, v in flags.items() if v})
+    names = ("parameter_sharing", "recompute")
+    flags = {name: getattr(settings, name) for name in names if getattr(settings, name)}
+    return dataclasses.replace(config, **flags)
 
 
 def _prediction_weights(batch):
-    """Returns float32 [B, P]: 1 for a masked token, 0 for padding."""
+    """Returns float32 [B, P]: 1 for each masked token, 0 for padding."""
     return batch["masked_lm_weights"] * base.example_weights(batch)[:, None]
 
 

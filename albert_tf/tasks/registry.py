@@ -12,52 +12,58 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 
 
-class Kind(NamedTuple):
-    """The classes of a task type, as "module:Class".
+class TaskClasses(NamedTuple):
+    """The names of the classes of a task type, as "module:Class".
 
     Attributes:
-        pipeline: a `pipelines.Pipeline`, which answers raw text.
-        task: a `base.FineTuningTask`, which trains a model; None if a pretrained model
-            needs no fine-tuning for the task type.
+        pipeline: a subclass of `pipelines.Pipeline`, which answers raw text.
+        task: a subclass of `base.FineTuningTask`, which trains a model; None for task
+            types that a pretrained model answers without fine-tuning.
     """
 
     pipeline: str
     task: str | None = None
 
 
-def _kind(folder: str, pipeline: str, task: str) -> Kind:
-    """Returns the classes of a family in a folder of `tasks`."""
+def _names(folder: str, pipeline: str, task: str) -> TaskClasses:
+    """Returns the names of the classes of a family with a folder in `tasks`.
+
+    Args:
+        folder: the name of the folder.
+        pipeline: the name of the class in `pipeline.py`.
+        task: the name of the class in `task.py`.
+    """
     path = f"albert_tf.tasks.{folder}"
-    return Kind(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
+    return TaskClasses(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
 
 
 PRETRAINED = {
-    "fill_mask": Kind("albert_tf.tasks.pretrained:FillMask"),
-    "score": Kind("albert_tf.tasks.pretrained:Score"),
-    "sentence_order": Kind("albert_tf.tasks.pretrained:SentenceOrder"),
-    "embedding": Kind("albert_tf.tasks.pretrained:Embedding"),
+    "fill_mask": TaskClasses("albert_tf.tasks.pretrained:FillMask"),
+    "score": TaskClasses("albert_tf.tasks.pretrained:Score"),
+    "sentence_order": TaskClasses("albert_tf.tasks.pretrained:SentenceOrder"),
+    "embedding": TaskClasses("albert_tf.tasks.pretrained:Embedding"),
 }
-# The task class of all types that predict labels or a number for each text.
-_TEXTS = "albert_tf.tasks.classification:Classification"
-_LABELS = Kind("albert_tf.tasks.text_pipeline:ClassificationPipeline", _TEXTS)
+# One task class predicts labels or a number for each text.
+_TEXT_TASK = "albert_tf.tasks.classification:Classification"
+_TEXT_PIPELINES = "albert_tf.tasks.text_pipeline"
+_LABELS = TaskClasses(f"{_TEXT_PIPELINES}:ClassificationPipeline", _TEXT_TASK)
+_SPANS = _names("squad", "QuestionAnsweringPipeline", "QuestionAnswering")
 FINE_TUNED = {
     "classification": _LABELS,
     "multi_label": _LABELS,
-    "token_classification": _kind("tagging", "TokenClassificationPipeline", "Tagging"),
-    "regression": Kind("albert_tf.tasks.text_pipeline:RegressionPipeline", _TEXTS),
-    "question_answering": _kind(
-        "squad", "QuestionAnsweringPipeline", "QuestionAnswering"
-    ),
-    "multiple_choice": _kind("race", "MultipleChoicePipeline", "MultipleChoice"),
+    "token_classification": _names("tagging", "TokenClassificationPipeline", "Tagging"),
+    "regression": TaskClasses(f"{_TEXT_PIPELINES}:RegressionPipeline", _TEXT_TASK),
+    "question_answering": _SPANS,
+    "multiple_choice": _names("race", "MultipleChoicePipeline", "MultipleChoice"),
 }
 
 
-def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
-    """Returns the pipeline class of a task type, without an import of TensorFlow.
+def find_pipeline_class(kind: str, location: str | Path = "task.json") -> type[Any]:
+    """Returns the pipeline class of a task type; does not import TensorFlow.
 
     Args:
-        kind: the task type.
-        location: the source of the name, for messages.
+        kind: the name of the task type.
+        location: the file or flag with the name, for messages.
 
     Raises:
         InputError: there is no such task type.
@@ -70,7 +76,7 @@ def pipeline(kind: str, location: str | Path = "task.json") -> type[Any]:
     return pkgutil.resolve_name(kinds[kind].pipeline)
 
 
-def task(kind: str | None) -> type[Any] | None:
-    """Returns the task class of a fine-tuned task type; None for other names."""
+def find_task_class(kind: str | None) -> type[Any] | None:
+    """Returns the task class of a fine-tuned task type; None for any other name."""
     entry = FINE_TUNED.get(kind or "")
     return pkgutil.resolve_name(entry.task) if entry and entry.task else None

@@ -14,7 +14,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 TEXTS = tf.TensorSpec([None], tf.string)
-# Maximum number of windows of a chunk, which limits memory.
+# Maximum number of windows that `map_in_chunks` runs at a time, which limits memory.
 _MAX_CHUNK = 32
 
 
@@ -27,8 +27,8 @@ class ServingFunction:
         graph: the module with the resources of `answer`, such as lookup tables. Its
             attribute `vocabulary` identifies the vocabulary.
         answer: takes the tensors of `specs` by name, and returns tensors by name.
-        specs: specs of the inputs by name, string [B] or [B, C], in the order of the
-            columns of a table.
+        specs: specs of the inputs by name, string [B] or [B, C]. They have the order of
+            `Pipeline.fields`, which is the order of the columns of an input file.
     """
 
     model: keras.Model
@@ -53,11 +53,13 @@ class TextInputs(tf.Module):
         model: the model.
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
-        truncate: whether to truncate texts before they are tokenized.
+        truncate: whether to cut long texts before they are tokenized, because a model
+            input has only their first tokens.
         with_offsets: whether `tokenize.encode_with_offsets` can be used.
 
     Attributes:
         tokenize: returns the ids of texts, int32 [B, None].
+        vocabulary: identifies the vocabulary, see `ServingFunction`.
 
     Raises:
         InputError: the vocabulary or the length does not fit the model.
@@ -107,19 +109,20 @@ def assemble_segments(
 
     Args:
         tokenizer: the vocabulary.
-        *segments: the tokens of one or two segments, see `in_graph.assemble`.
+        *segments: the tokens of one or two segments. Each is a tuple: token ids, int32
+            [N], and the start and the length of each row in these ids, int64 [B] each.
     """
     _, _, lengths = segments[0]
-    ones = tf.ones_like(lengths)  # each row has one token
-    separator = in_graph.make_id_part(tokenizer.sep_id, ones)
-    parts = [in_graph.make_id_part(tokenizer.cls_id, ones)]
+    counts = tf.ones_like(lengths)  # each row has one [CLS], and one [SEP] per segment
+    separator = in_graph.make_id_part(tokenizer.sep_id, counts)
+    parts = [in_graph.make_id_part(tokenizer.cls_id, counts)]
     for segment in segments:
         parts += [segment, separator]
     return in_graph.assemble(parts)
 
 
 def check_class(model: keras.Model, *classes: type[keras.Model]) -> None:
-    """Checks the class of a model.
+    """Checks that a model is an object of one of the classes.
 
     Raises:
         InputError: the model has another class.
@@ -136,35 +139,34 @@ def map_in_chunks(
 ) -> dict[str, tf.Tensor]:
     """Runs a model on any number of windows, in chunks of equal size.
 
-    The last chunk is filled with zeros; their results are dropped.
+    A window is a model input with a part of a long text. The last chunk is filled with
+    zeros; the results for these zeros are dropped.
 
     Args:
         score: runs the model on the inputs of one chunk.
-        inputs: model inputs by name, [W, T].
-        specs: the specs of the results of `score`.
+        inputs: the model inputs of W windows by name, [W, T] each.
+        specs: the specs of the results of `score` by name.
 
     Returns:
-        The concatenated results of `score`.
+        The results of `score` by name, concatenated: [W, ...] each.
     """
     count = tf.shape(inputs["input_ids"])[0]
-    parts = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
-    size = (count + parts - 1) // parts
-    chunks = {
-        name: tf.reshape(
-            tf.pad(x, [[0, parts * size - count], [0, 0]]),
-            [parts, size, tf.shape(x)[1]],
-        )
-        for name, x in inputs.items()
-    }
+    num_chunks = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
+    size = (count + num_chunks - 1) // num_chunks
+    chunks = {}
+    for name, array in inputs.items():
+        padded = tf.pad(array, [[0, num_chunks * size - count], [0, 0]])
+        chunks[name] = tf.reshape(padded, [num_chunks, size, tf.shape(array)[1]])
     results = tf.map_fn(
         score, chunks, fn_output_signature=dict(specs), parallel_iterations=1
     )
-    return {
-        name: tf.reshape(x, tf.concat([[parts * size], tf.shape(x)[2:]], 0))[:count]
-        for name, x in results.items()
-    }
+    merged = {}
+    for name, array in results.items():
+        shape = tf.concat([[num_chunks * size], tf.shape(array)[2:]], axis=0)
+        merged[name] = tf.reshape(array, shape)[:count]
+    return merged
 
 
 def text_specs(pairs: bool) -> dict[str, tf.TensorSpec]:
-    """Returns the specs of a text, or of a pair of texts."""
+    """Returns the specs of the inputs for texts, or for pairs of texts, by name."""
     return {"text_a": TEXTS, "text_b": TEXTS} if pairs else {"text": TEXTS}

@@ -25,7 +25,7 @@ def classifier(
     multi_label: bool = False,
     threshold: float | None = None,
 ) -> ServingFunction:
-    """Returns a function that classifies texts.
+    """Returns a function that predicts labels of texts.
 
     Inputs: `text`, string [B]; for pairs `text_a` and `text_b`, string [B] each.
     Outputs: `probabilities`, float32 [B, K], and `labels`, string [B, K]. A task with
@@ -39,10 +39,10 @@ def classifier(
         labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum number of tokens of an input.
         pairs: whether the inputs are pairs of texts.
-        multi_label: whether labels are independent (sigmoid, not softmax).
+        multi_label: whether a text can have several labels (sigmoid, not softmax).
         threshold: with `multi_label`, the minimum probability of a chosen label, by
-            default 0.5. Otherwise the minimum probability at which the second of two
-            labels is chosen; by default the most likely label is chosen.
+            default 0.5. Otherwise the second of two labels is chosen if it has at least
+            this probability; by default the most likely label is chosen.
 
     Raises:
         InputError: the model, the labels, the length, the threshold or the vocabulary
@@ -54,14 +54,15 @@ def classifier(
     inputs = TextInputs(model, tokenizer, max_seq_length)
     label_names = tf.constant(list(labels))
 
+    # `texts` has the keys of `text_specs`: one text, or the first and the second text.
     def answer(**texts):
         logits = model(inputs(*texts.values()))["logits"]
         probabilities = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
         names = tf.broadcast_to(label_names, tf.shape(probabilities))
         outputs = {"probabilities": probabilities, "labels": names}
         if multi_label:
-            lowest = THRESHOLD if threshold is None else threshold
-            return {**outputs, "chosen": tf.cast(probabilities >= lowest, tf.int32)}
+            limit = THRESHOLD if threshold is None else threshold
+            return {**outputs, "chosen": tf.cast(probabilities >= limit, tf.int32)}
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         if threshold is not None:
             choice = tf.cast(probabilities[:, 1] >= threshold, tf.int32)
@@ -99,10 +100,11 @@ def regressor(
         raise InputError(f"a model of {model.head.num_labels} outputs; expected 1")
     inputs = TextInputs(model, tokenizer, max_seq_length)
 
+    # `texts` has the keys of `text_specs`: one text, or the first and the second text.
     def answer(**texts):
         logits = model(inputs(*texts.values()))["logits"]
-        lowest, highest = bounds or (-math.inf, math.inf)
-        return {"value": tf.clip_by_value(logits[:, 0], lowest, highest)}
+        low, high = bounds or (-math.inf, math.inf)
+        return {"value": tf.clip_by_value(logits[:, 0], low, high)}
 
     return ServingFunction(model, inputs, answer, text_specs(pairs))
 
@@ -112,10 +114,12 @@ def embeddings(
 ) -> ServingFunction:
     """Returns a function that computes embeddings of texts from all layers.
 
-    Input: `text`, string [B]. Outputs: `pooled`, float32 [B, H], the pooled output of
-    the encoder; `mean`, float32 [B, L, H], the mean of each layer's outputs over all
-    tokens, including [CLS] and [SEP]; `first`, float32 [B, L, H], each layer's output
-    for [CLS].
+    Input: `text`, string [B]. Outputs, float32:
+
+    - `pooled` [B, H]: the pooled output of the encoder;
+    - `mean` [B, L, H]: the mean of each layer's outputs over all tokens, with [CLS] and
+      [SEP];
+    - `first` [B, L, H]: each layer's output for [CLS].
 
     Args:
         model: an `AlbertEncoder`, or a model with an encoder.

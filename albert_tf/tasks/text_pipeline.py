@@ -14,25 +14,26 @@ class TextPipeline(pipelines.FineTunedPipeline):
     """Base of the pipelines for labels and for numbers."""
 
     settings_class = ClassificationSettings
-    outputs = ("logits",)
+    output_names = ("logits",)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        # False: required text. None: optional text, if `task.json` has no `texts`.
-        self.fields = {"text": False, "text_b": None}
+        # Without the key `texts` in `task.json`, the task may have texts or pairs.
+        self.fields = {"text": pipelines.ONE_TEXT, "text_b": pipelines.OPTIONAL_TEXT}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
-            self.fields = dict.fromkeys(names, False)
+            self.fields = dict.fromkeys(names, pipelines.ONE_TEXT)
 
     def preprocess(self, row):
+        # The values are in the order of `fields`: a text, or a first and a second text.
         return pipelines.Example(row, [self.join(*row.values())])
 
 
 class ClassificationPipeline(TextPipeline):
     """Predicts one label, or several labels, for a text or a pair of texts."""
 
-    options = ("threshold", "top_k", "labels")
+    option_names = ("threshold", "top_k", "labels")
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -51,6 +52,7 @@ class ClassificationPipeline(TextPipeline):
     def decide(self, row, scores):
         floats = pipelines.round_floats(scores)
         probabilities = dict(zip(self.labels, floats, strict=True))
+        # The probabilities that the answer shows; by default all, in the labels' order.
         top = probabilities
         if self.top_k is not None:
             best = sorted(top, key=top.__getitem__, reverse=True)[: self.top_k]
@@ -60,7 +62,7 @@ class ClassificationPipeline(TextPipeline):
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
-        # `check_threshold` requires two labels; the threshold is for the second label.
+        # With a threshold, there are two labels; the threshold is for the second label.
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]
@@ -75,8 +77,8 @@ class RegressionPipeline(TextPipeline):
         return outputs[0]["logits"]
 
     def decide(self, row, scores):
-        [value] = self.task.decode(scores[None])
-        return {"value": pipelines.round_floats(value)}
+        values = self.task.decode(scores[None])  # of a batch with one example
+        return {"value": pipelines.round_floats(values[0])}
 
 
 def check_threshold(
@@ -91,7 +93,10 @@ def check_threshold(
         labels: the labels of the task.
         multi_label: whether a text can have several labels.
         threshold: the threshold, or None.
-        name: the name of the threshold, for messages.
+        name: the beginning of a message, before the threshold.
+
+    Raises:
+        InputError: the threshold does not fit.
     """
     if threshold is None:
         return

@@ -32,6 +32,7 @@ Label = str | float | tuple[str, ...] | None
 
 # Minimum probability of a predicted label, with several labels per example.
 THRESHOLD = 0.5
+# Maximum number of labels that a message lists.
 _LABELS_IN_A_MESSAGE = 10
 
 
@@ -41,7 +42,7 @@ class Example(NamedTuple):
     Attributes:
         guid: the value of the index column, or the row's number from 0.
         text_a: the text, or the first text of a pair.
-        text_b: the second text of a pair, otherwise None.
+        text_b: the second text of a pair; None for a single text.
         label: a label, a number, or several labels; None in test tables.
     """
 
@@ -57,13 +58,13 @@ class TextTask:
 
     Attributes:
         name: the value of `--task_name`.
-        files: the table of each split, relative to the root of the benchmark. The name
-            of a split is "train", or begins with "dev" or "test". Test tables have no
-            labels.
+        files: the path of each split's table, below the root folder of the benchmark.
+            The name of a split is "train", or begins with "dev" or "test". Test tables
+            have no labels.
         text: the column of the text, or the two columns of a pair.
         label: the column of the label.
         labels: all labels, in the order of the model's outputs. None for regression; ()
-            if they are not yet read from the training table.
+            until they are read from the training table.
         metrics: the metrics to report, by name.
         key_metric: the metric whose highest value marks the best checkpoint.
         label_separator: separator of several labels per example; None if each example
@@ -71,9 +72,10 @@ class TextTask:
         bounds: lowest and highest number of a regression.
         index: the column that identifies the rows, if any.
         headers: the column names of splits whose tables have no header.
-        submission: names of submission files, for splits that the benchmark's website
-            scores.
-        names: other names that loaded heads may give the labels, in the same order.
+        submission: the name of the submission file of each split that the benchmark's
+            website scores.
+        label_names: other names of the labels, in the order of `labels`. A loaded head
+            may have these names.
         aliases: other names of the task.
     """
 
@@ -91,7 +93,7 @@ class TextTask:
     index: str | None = "index"
     headers: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
     @property
@@ -111,7 +113,7 @@ class TextTask:
 
         Args:
             split: a key of `files`.
-            data_dir: the root of the benchmark, or the folder of the task.
+            data_dir: the root folder of the benchmark, or the folder of the task.
 
         Raises:
             InputError: the task has no such split, or there is no such file.
@@ -120,15 +122,15 @@ class TextTask:
             raise InputError(
                 f"task {self.name}: no {split} table; it has {', '.join(self.files)}"
             )
-        below_root = Path(data_dir, self.files[split])
-        in_task_folder = Path(data_dir, below_root.name)
-        for path in (below_root, in_task_folder):
+        root_path = Path(data_dir, self.files[split])
+        folder_path = Path(data_dir, root_path.name)
+        for path in (root_path, folder_path):
             if path.is_file():
                 return path
-        other = f" (nor {in_task_folder})" if in_task_folder != below_root else ""
+        other = f" (nor {folder_path})" if folder_path != root_path else ""
         raise InputError(
-            f"{below_root}: no such file{other}; expected the {split} table of the "
-            f"task {self.name}"
+            f"{root_path}: no such file{other}; expected the {split} table of "
+            f"the task {self.name}"
         )
 
     def read(
@@ -146,7 +148,7 @@ class TextTask:
 
         Args:
             split: a key of `files`.
-            data_dir: the root of the benchmark, or the folder of the task.
+            data_dir: the root folder of the benchmark, or the folder of the task.
             skip_bad_rows: whether to skip broken rows, except in test tables.
             **options: further options of `tables.read`.
 
@@ -155,12 +157,12 @@ class TextTask:
         """
         is_test = split.startswith("test")
         index = [Column(self.index, required=False)] if self.index else []
-        texts = [Column(c) if isinstance(c, str) else c for c in self.text]
-        texts = [column._replace(may_be_empty=True) for column in texts]
+        columns = [Column(c) if isinstance(c, str) else c for c in self.text]
+        texts = [column._replace(may_be_empty=True) for column in columns]
         label = Column(self.label, may_be_empty=self.label_separator is not None)
         row_numbers = itertools.count()
 
-        # The values are in the order of the columns that `tables.read` gets below.
+        # The values are in the order of the columns below: index, texts and label.
         def make(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
             cells = [_require_text(value) for value in values[: len(texts)]]
@@ -183,7 +185,7 @@ class TextTask:
         )
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns the labels of examples, in the form that `decode` returns."""
+        """Returns the labels of examples, in the form of the results of `decode`."""
         values: list[Any] = [example.label for example in examples]
         if self.labels is None:
             return np.array(values, np.float32)
@@ -198,7 +200,7 @@ class TextTask:
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         """Makes predictions from outputs of the model.
 
-        **As released**, except that regressions are clipped to their bounds.
+        **As released**, except that numbers of a regression are clipped to the bounds.
 
         Args:
             outputs: probabilities, float [n, K]; numbers of a regression, float [n, 1].
@@ -219,7 +221,7 @@ class TextTask:
     def compute_metrics(
         self, targets: np.ndarray, predictions: np.ndarray
     ) -> dict[str, float]:
-        """Computes the metrics.
+        """Returns the metrics by name.
 
         Args:
             targets: the result of `targets`.
@@ -230,21 +232,23 @@ class TextTask:
         }
 
     def decode_labels(self, predictions: np.ndarray) -> list[str]:
-        """Returns the text of predictions: labels or numbers."""
+        """Returns a text for each prediction of `decode`: its labels or its number."""
         if self.labels is None:
             return [str(number) for number in predictions]
         if self.label_separator is None:
             return [self.labels[number] for number in predictions]
         return [
-            self.label_separator.join(self.labels[k] for k in np.flatnonzero(row))
+            self.label_separator.join(self.labels[i] for i in np.flatnonzero(row))
             for row in predictions
         ]
 
     def _parse_label(self, value: Value) -> Label:
+        """Returns the label, the labels or the number in a cell."""
         if self.labels is None:
             return self._parse_number(_require_text(value))
         labels = split_labels(value, self.label_separator)
         for label in labels:
+            # If `self.labels` is (), the table decides which labels there are.
             if self.labels and label not in self.labels:
                 names = ", ".join(map(repr, self.labels[:_LABELS_IN_A_MESSAGE]))
                 more = len(self.labels) - _LABELS_IN_A_MESSAGE
@@ -253,6 +257,7 @@ class TextTask:
         return labels[0] if self.label_separator is None else labels
 
     def _parse_number(self, text: str) -> float:
+        """Returns the number of a regression; raises RowError if it is not valid."""
         low, high = self.bounds or (-math.inf, math.inf)
         try:
             number = float(text)
@@ -268,8 +273,10 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """Returns the labels in a cell, without surrounding white space.
 
     Args:
-        value: the items of a JSON list, or a text. A text is a list in JSON or Python,
-            an object with one list as from Label Studio, or labels with separators.
+        value: the items of a list in a JSON table, or the text of a cell. With a
+            separator, the text may be a list as JSON or Python writes it; or an object
+            with one list as its value, as Label Studio writes it; or labels with
+            separators between them.
         separator: the separator of several labels; None for a single label.
 
     Raises:
@@ -288,18 +295,19 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
 
 
 def _parse_list(cell: str) -> list[Any]:
-    """Returns the labels of a list in JSON or Python.
+    """Returns the items of a list in JSON or Python, or of an object with one list.
 
     Raises:
-        RowError: the cell is not a list of texts and integers.
+        RowError: the cell has no list of texts and integers.
     """
     for parse in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
-            # NumPy prints an array without commas. Python reads "['a' 'b']" as ['ab'],
-            # so the labels are rejected if their text differs from the cell.
+            # NumPy prints an array without commas, and Python would read "['a' 'b']" as
+            # ['ab']. So labels from Python are refused if their text differs from the
+            # cell.
             text = cell if parse is json.loads else repr(labels)
-            if _remove_spaces_and_quotes(text) != _remove_spaces_and_quotes(cell):
+            if _normalize(text) != _normalize(cell):
                 continue
             if isinstance(labels, dict) and len(labels) == 1:
                 labels = next(iter(labels.values()))
@@ -309,12 +317,13 @@ def _parse_list(cell: str) -> list[Any]:
     raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
 
 
-def _remove_spaces_and_quotes(text: str) -> str:
+def _normalize(text: str) -> str:
+    """Returns a text without white space, and with single instead of double quotes."""
     return "".join(text.split()).replace('"', "'")
 
 
 def _require_text(value: Value) -> str:
-    """Returns a value that is a text; raises RowError for a list."""
+    """Returns the text of a cell; raises RowError if it has a list or no value."""
     if not isinstance(value, str):
         raise RowError(f"a list {list(value or ())}; expected one text or number")
     return value

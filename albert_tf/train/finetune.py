@@ -241,8 +241,8 @@ def prepare_task(
     if multiple is None:
         multiple = choose_pad_multiple(job.strategy, config.xla)
     task = family(settings, folder.config, folder.tokenizer, multiple)
-    head = {"kind": task.task_type, **task.settings.select("of_head")}
-    _check_head(config, head, task.settings.select("of_run"))
+    head = {"kind": task.task_type, **task.settings.select("must_match_head")}
+    _check_head(config, head, task.settings.select("must_match_run"))
     # A split that is under two keys, such as "dev" and "test", is encoded only once.
     splits_by_id = {id(split): split for parts in splits.values() for split in parts}
     encoded = {key: _encode(job, task, split) for key, split in splits_by_id.items()}

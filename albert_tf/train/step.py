@@ -455,7 +455,7 @@ class Trainer:
         weight decay would shrink an unused pooler to zero.
         """
         with tf.GradientTape() as tape:
-            outputs = self.task.outputs(self.model, batch, training=True)
+            outputs = self.task.run_model(self.model, batch, training=True)
             losses = self.task.loss_sums(outputs, batch)
             loss = self.task.compute_loss(losses, loss_weights)
             scaled = self.optimizer.scale_loss(loss) if self._scales_loss else loss
@@ -470,7 +470,7 @@ class Trainer:
 
     def _replica_evaluate_step(self, batch):
         """Returns the sums over all replicas, and this replica's predictions."""
-        outputs = self.task.outputs(self.model, batch, training=False)
+        outputs = self.task.run_model(self.model, batch, training=False)
         losses = self.task.loss_sums(outputs, batch)
         self._eval_loss_names = list(losses)
         # 0 in place of the loss: `evaluate` computes it from the means of all batches.

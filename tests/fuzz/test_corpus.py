@@ -91,8 +91,11 @@ def read_table(folder):
 def read_task(folder):
     task = metadata.read_task(folder)
     tokenizer = tokenization.load(str(MODEL / "vocab.model"))
-    config, family = AlbertConfig.from_json_file(CONFIG), registry.task(task["kind"])
-    settings_class = registry.pipeline(task["kind"]).settings_class
+    config, family = (
+        AlbertConfig.from_json_file(CONFIG),
+        registry.find_task_class(task["kind"]),
+    )
+    settings_class = registry.find_pipeline_class(task["kind"]).settings_class
     settings = settings_class.from_stored(task, folder / "task.json")
     longest = config.max_position_embeddings
     family(settings.with_defaults(None, longest), config, tokenizer)

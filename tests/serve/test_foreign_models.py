@@ -150,7 +150,11 @@ def released(tmp_path, tokenizer, make):
 def test_a_released_checkpoint_answers_with_its_task(released, task):
     name, row, key = RELEASED[task]
     path = released(name)
-    labels = ("x", "y") if "labels" in registry.pipeline(task).options else None
+    labels = (
+        ("x", "y")
+        if "labels" in registry.find_pipeline_class(task).option_names
+        else None
+    )
     options = predict.AnswerSettings(task=task, labels=labels)
     (answer,) = predict.load(path, options)([row])
     assert key in answer

@@ -57,7 +57,7 @@ class Recorded:
         """The windows of the questions that the release kept."""
         return [
             window
-            for window in features.windows(
+            for window in features.make_windows(
                 self.dataset, self.tokenizer, self.lengths, training=training
             )
             if window.question.id not in ("q023", "q024")

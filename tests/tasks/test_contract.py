@@ -114,7 +114,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def settings_class(family):
-    return registry.pipeline(family.task_types[0]).settings_class
+    return registry.find_pipeline_class(family.task_types[0]).settings_class
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -214,7 +214,7 @@ def test_the_loss_of_one_batch_falls(read):
 
     def step():
         with tf.GradientTape() as tape:
-            outputs = task.outputs(model, batch, training=False)
+            outputs = task.run_model(model, batch, training=False)
             loss = task.compute_loss(
                 task.loss_sums(outputs, batch), task.loss_weights(batch)
             )
@@ -238,12 +238,12 @@ def test_predictions_become_answers_metrics_and_files(read):
         source = task.dataset([split], with_labels=False)
         for row in range(len(split.features)):
             batch = source.make(np.array([row]), task.settings.max_seq_length)
-            outputs = task.outputs(model, batch, training=False)
+            outputs = task.run_model(model, batch, training=False)
             kept = task.prediction_outputs(outputs, batch)
             yield {k: keras.ops.convert_to_numpy(v)[0] for k, v in kept.items()}
 
     answers = task.postprocess(split, predictions(split))
-    files = task.write(split, answers)
+    files = task.prediction_files(split, answers)
     assert files and all(isinstance(f, str | bytes) and f for f in files.values())
     [judged] = splits["dev"]
     answers = task.postprocess(judged, predictions(judged))
@@ -263,7 +263,7 @@ def restore(task, stored, location="task.json"):
 def test_what_is_stored_makes_the_same_task(read):
     task, _ = read
     stored = json.loads(json.dumps(task.description))
-    assert registry.task(stored["kind"]) is type(task)
+    assert registry.find_task_class(stored["kind"]) is type(task)
     again = restore(task, stored)
     assert json.loads(json.dumps(again.description)) == stored
     shapes = [[w.shape for w in t.build_model().weights] for t in (task, again)]

@@ -169,9 +169,9 @@ def test_names_that_do_not_match_are_refused_unless_a_flag_says_the_order(
     unnamed = [f"LABEL_{i}" for i in range(3)]
     start = model("b", "classification", NLI, [1, 2, 0], unnamed)
     with refuses(
-        f"{start}: the labels of the head are LABEL_0, LABEL_1, LABEL_2, the task's "
-        f"labels contradiction, entailment, neutral; expected --labels with the "
-        f"task's labels in the order of the head"
+        f"{start}: the labels of the head are LABEL_0, LABEL_1, LABEL_2, but the "
+        f"labels of the task are contradiction, entailment, neutral; expected --labels "
+        f"with the task's labels in the order of the head"
     ):
         run("mnli", start, "run-b")
     log, _ = run("mnli", start, "run-c", labels=tuple(order))

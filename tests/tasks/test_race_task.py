@@ -51,7 +51,7 @@ def test_inputs_are_the_released_ones(name, golden, data, tokenizer):
     assert not padding["is_real_example"]
     assert len(found) == len(examples) == 6
     rows = [3, 0, 5, 1, 4, 2]
-    batch = found.batch(rows, 4, lengths.max_seq_length, tokenizer)
+    batch = found.make_batch(rows, 4, lengths.max_seq_length, tokenizer)
     position = np.arange(lengths.max_seq_length)
     for place, row in enumerate(rows):
         assert questions[row].answer == examples[row]["label_id"]

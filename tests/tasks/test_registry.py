@@ -45,7 +45,7 @@ class Even(base.FineTuningTask):
     main_metrics = ("eval_accuracy",)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         with open(settings.train_file, encoding="utf-8") as file:
             split = Split("train", file.read().splitlines())
         return settings, {"train": [split], "dev": [split]}
@@ -76,7 +76,7 @@ class Even(base.FineTuningTask):
         odd = [len(text.split()) % 2 for text in split.examples]
         return {"eval_accuracy": float(np.mean(answers.argmax(axis=-1) == odd))}
 
-    def write(self, split, answers):
+    def prediction_files(self, split, answers):
         return {}
 
     def serving_fn(self, model, threshold):
@@ -92,7 +92,7 @@ class EvenPipeline(Pipeline):
     """The same in Python."""
 
     settings_class = EvenSettings
-    outputs = ("logits",)
+    output_names = ("logits",)
     fields = types.MappingProxyType({"text": False})
 
     def preprocess(self, row):
@@ -104,7 +104,7 @@ class EvenPipeline(Pipeline):
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, new_model, fine_tune):
-    line = registry.Kind(f"{__name__}:EvenPipeline", f"{__name__}:Even")
+    line = registry.TaskClasses(f"{__name__}:EvenPipeline", f"{__name__}:Even")
     monkeypatch.setitem(registry.FINE_TUNED, "even", line)
     texts = [" ".join(["file"] * (1 + n % 5)) for n in range(11)]
     (tmp_path / "texts").write_text("\n".join(texts))

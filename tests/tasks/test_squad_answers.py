@@ -197,7 +197,7 @@ def test_the_files_are_the_released_ones():
         "q": [span("é", 1.0, 2.0), span("y", 1.0, 1.0)],
         'r"': [span("{}", -3.0, 0.5)],
     }
-    lists = {id: answers.n_best(each) for id, each in spans.items()}
+    lists = {id: answers.make_n_best(each) for id, each in spans.items()}
     texts = {id: each[0].text for id, each in spans.items()}
     odds = {"q": 0.5, 'r"': 0.125}
     files = answers.Answers(texts, odds, lists).files(threshold=0.25)

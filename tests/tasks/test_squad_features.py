@@ -59,7 +59,7 @@ def test_features_are_the_released_ones(recorded):
     assert len(windows) == len(expected["predict/input_ids"])
     length = recorded.lengths.max_seq_length
     for i, window in enumerate(windows):
-        found = window.features(length)
+        found = window.make_inputs(length)
         for name, values in found.items():
             assert (values == expected[f"predict/{name}"][i]).all(), (name, i)
         max_context = np.zeros(length)
@@ -108,14 +108,14 @@ def test_offsets_are_the_released_ones_except_for_a_few(recorded):
 
 def test_no_question_is_dropped(recorded):
     arguments = recorded.dataset, recorded.tokenizer, recorded.lengths
-    windows = list(features.windows(*arguments, training=True))
+    windows = list(features.make_windows(*arguments, training=True))
     asked = [question.id for question in recorded.dataset.questions]
     assert list(dict.fromkeys(window.question.id for window in windows)) == asked
     # Hangul, which the release could not align.
     (window,) = [w for w in windows if w.question.id == "q023" and w.start_position]
     start = window.context_start
     places = window.start_position - start, window.end_position - start
-    assert window.answer(*places) == (0, 3, "\uc11c\uc6b8\uc740")
+    assert window.extract_answer(*places) == (0, 3, "\uc11c\uc6b8\uc740")
 
 
 # The ids of the pieces in conftest.py.
@@ -133,7 +133,7 @@ LENGTHS = lengths(9, 3, 2)
 def test_windows_worked_by_hand(pieces, dataset):
     context = "a b  cx d e f g h"
     data = dataset((context, ("who ran?", "cx d", 5), ("ran", None)))
-    found = list(features.windows(data, pieces, LENGTHS, training=True))
+    found = list(features.make_windows(data, pieces, LENGTHS, training=True))
     assert [window.ids.tolist() for window in found] == [
         # The question is cut off after two tokens; four of the context fit.
         [CLS, WHO, RAN, SEP, A, B, C, X, SEP],
@@ -156,24 +156,24 @@ def test_windows_worked_by_hand(pieces, dataset):
     ]
     assert [(w.start_position, w.end_position) for w in found] == [(0, 0)] * 6
     assert found[4].spans.tolist() == [[6, 7], [8, 9], [10, 11], [12, 13], [14, 15]]
-    assert found[4].answer(0, 2) == (6, 11, "x d e")
+    assert found[4].extract_answer(0, 2) == (6, 11, "x d e")
 
 
 def test_a_word_mark_at_the_end_adds_no_space_to_an_answer(pieces, dataset):
     data = dataset(("a  b", ("who", None)))
-    (window,) = features.windows(data, pieces, LENGTHS)
+    (window,) = features.make_windows(data, pieces, LENGTHS)
     # As SentencePiece gives it: "a", a word mark, "b".
     spans = np.array([[0, 1], [3, 3], [3, 4]])
     window = dataclasses.replace(window, spans=spans)
-    assert window.answer(0, 1) == (0, 1, "a")
-    assert window.answer(1, 1) == (3, 3, "")
-    assert window.answer(1, 2) == (3, 4, "b")
+    assert window.extract_answer(0, 1) == (0, 1, "a")
+    assert window.extract_answer(1, 1) == (3, 3, "")
+    assert window.extract_answer(1, 2) == (3, 4, "b")
 
 
 def test_the_answer_is_a_target_where_all_of_it_is_in_the_window(pieces, dataset):
     data = dataset(("a b c d e f g h", ("who ran?", " d e", 5)))
-    found = features.windows(data, pieces, LENGTHS, training=True)
-    batch = found.batch(range(3), 9, targets=True)
+    found = features.make_windows(data, pieces, LENGTHS, training=True)
+    batch = found.make_batch(range(3), 9, targets=True)
     # Of "d e", only "d" is in the first.
     assert batch["start_positions"].tolist() == [0, 4, 0]
     assert batch["end_positions"].tolist() == [0, 5, 0]
@@ -187,13 +187,13 @@ def test_an_answer_without_pieces_is_marked_by_the_one_after(pieces, dataset):
         ("a b \u200d", ("who", "\u200d", 4)),
         ("\u200d", ("who", "\u200d", 0)),
     )
-    found = features.windows(data, pieces, LENGTHS, training=True)
+    found = features.make_windows(data, pieces, LENGTHS, training=True)
     assert [window.start_position for window in found] == [4, 4, 0]
 
 
 def test_a_long_window_counts_for_more_than_a_side(pieces, dataset):
     data = dataset(("a " * 700, ("who ran", None)))
-    found = features.windows(data, pieces, lengths(505, 400, 2))
+    found = features.make_windows(data, pieces, lengths(505, 400, 2))
     first, second = (window.max_context for window in found)
     # Of 500 and 300 tokens. Piece 450 has 49 after it in the first, 50 before it in the
     # second, and 49 + 5 is more than 50 + 3; but 48 + 5 is less than 51 + 3.
@@ -206,9 +206,9 @@ def test_answers_that_no_window_holds_are_counted(pieces, stride, split, dataset
     asked = [("who ran", "a b", 0), ("who ran", "d e", 6), ("who ran", "h a", 14)]
     data = dataset(("a b c d e f g h a", *asked, ("who ran", None)))
     settings = lengths(8 + 1, stride, 2)
-    assert features.windows(data, pieces, settings).split_answers == 0
-    found = features.windows(data, pieces, settings, training=True)
-    assert found.split_answers == split
+    assert features.make_windows(data, pieces, settings).split_answer_count == 0
+    found = features.make_windows(data, pieces, settings, training=True)
+    assert found.split_answer_count == split
     whole = {window.question.id for window in found if window.start_position}
     assert len(whole) == 3 - split
 

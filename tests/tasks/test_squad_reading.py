@@ -130,13 +130,11 @@ def test_without_answers_a_question_of_version_2_is_impossible(write, absent):
     asked = [question("a"), {"id": "b", "question": "Who sang?", **absent}]
     dataset = reading.read(write("squad.json", squad(*asked, version="v2.0")))
     assert [q.is_impossible for q in dataset.questions] == [False, True]
-    assert dataset.first_question_without_answer is None
+    assert dataset.first_unlabeled_id is None
     # Nobody has answered a question here, and the last one must have an answer.
     dataset = reading.read(write("squad.json", squad(asked[1], version="v2.0")))
-    assert dataset.first_question_without_answer == "b"
+    assert dataset.first_unlabeled_id == "b"
     assert (
-        reading.read(
-            write("squad.json", squad(*asked)), "1.1"
-        ).first_question_without_answer
+        reading.read(write("squad.json", squad(*asked)), "1.1").first_unlabeled_id
         == "b"
     )

@@ -94,7 +94,7 @@ PARAGRAPHS = (
 
 @pytest.mark.parametrize("head", ["linear", "conditional"])
 def test_answers_do_not_depend_on_padding(head, dataset, pieces, tiny):
-    windows = features.windows(dataset(*PARAGRAPHS), pieces, WINDOWS)
+    windows = features.make_windows(dataset(*PARAGRAPHS), pieces, WINDOWS)
     task = task_of(tiny(), pieces, "2.0", head)
     model = task.build_model()
 
@@ -125,7 +125,7 @@ def test_answers_do_not_depend_on_padding(head, dataset, pieces, tiny):
 
 
 def test_more_candidates_than_positions_are_padded(dataset, pieces, tiny):
-    windows = features.windows(dataset(("", ("", None))), pieces, WINDOWS)
+    windows = features.make_windows(dataset(("", ("", None))), pieces, WINDOWS)
     task = task_of(tiny(), pieces, start_n_top=6, end_n_top=4)
     batch = task.dataset([split_of(windows)], with_labels=False).make(np.array([0]), 3)
     assert batch["input_ids"].shape == (1, 6)
@@ -143,7 +143,7 @@ def logits(*rows):
 
 def test_null_odds_of_the_linear_head_worked_by_hand(dataset, pieces, tiny):
     data = dataset(("a b c d e f g h a c e", ("who", "b")))
-    windows = features.windows(data, pieces, WINDOWS)
+    windows = features.make_windows(data, pieces, WINDOWS)
     assert len(windows) == 2
     first = logits([2, 9, 9, 3, *[0] * 9, 50], [1, 9, 9, 0, 4, *[0] * 8, 50])
     second = logits([0.5, *[0] * 12], [1.25, *[0] * 12])
@@ -158,7 +158,7 @@ def test_null_odds_of_the_linear_head_worked_by_hand(dataset, pieces, tiny):
 
 def test_a_question_counts_when_all_its_windows_were_seen(dataset, pieces, tiny):
     data = dataset(*PARAGRAPHS)
-    windows = features.windows(data, pieces, WINDOWS)
+    windows = features.make_windows(data, pieces, WINDOWS)
     task = task_of(tiny(), pieces, "2.0", "linear", evaluation=windows)
     # An epoch has all windows, unlike in the release.
     assert len(task.evaluation) == len(windows) > len(windows.questions)
@@ -173,7 +173,7 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, pieces, tiny)
 @pytest.mark.parametrize("fits", [False, True])
 def test_an_evaluation_fits_the_threshold_if_asked(fits, dataset, pieces, tiny):
     data = dataset(("a b", ("who", "b"), ("ran", None)))
-    windows = features.windows(data, pieces, WINDOWS)
+    windows = features.make_windows(data, pieces, WINDOWS)
     given = {"threshold": -7.0, "fit_threshold": fits}
     task = task_of(tiny(), pieces, "2.0", "linear", windows, **given)
     # [CLS] who [SEP] a b [SEP]: null odds of 2 - 8 and 6 - 8, with -4 between them.

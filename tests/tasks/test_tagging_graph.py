@@ -24,7 +24,7 @@ def windows(counts, words, room, tokenizer):
         tf.range(100, 100 + sum(counts)), tf.constant(counts, tf.int64)
     )
     sentences = tf.RaggedTensor.from_row_lengths(tf.constant(counts), words)
-    ids, window, place = graph.windows(tokens, sentences, room, tokenizer)
+    ids, window, place = graph.divide(tokens, sentences, room, tokenizer)
     return ids.to_list(), window.numpy().tolist(), place.numpy().tolist()
 
 

@@ -106,7 +106,7 @@ def test_scores_and_files_are_those_worked_by_hand(encoded):
     expected = {"eval_accuracy": 2 / 3, "eval_precision": 1.0}
     expected |= {"eval_recall": 0.5, "eval_f1": 2 / 3}
     assert task.compute_metrics(split, answers) == pytest.approx(expected)
-    files = task.write(split, answers)
+    files = task.prediction_files(split, answers)
     assert files.pop("dev_confusion_matrix.png").startswith(b"\x89PNG")
     report = files.pop("dev_label_scores.txt").splitlines()[2]
     assert report.split() == ["LOC", "1.000", "0.500", "0.667", "2"]
@@ -120,7 +120,7 @@ def test_scores_and_files_are_those_worked_by_hand(encoded):
     unlabelled = [sentence._replace(labels=None) for sentence in sentences]
     task, split = encoded(unlabelled, 9)
     assert task.compute_metrics(split, answers) == {}
-    assert task.write(split, answers) == {
+    assert task.prediction_files(split, answers) == {
         "dev_predictions.txt": "New York\tB-LOC\nis O\n\nOslo O\n\n"
     }
 
@@ -133,7 +133,7 @@ def test_labels_that_are_no_entities_are_scored_word_by_word(encoded):
     assert task.compute_metrics(split, answers) == {
         "eval_accuracy": pytest.approx(2 / 3)
     }
-    report = task.write(split, answers)["dev_label_scores.txt"].splitlines()
+    report = task.prediction_files(split, answers)["dev_label_scores.txt"].splitlines()
     assert [line.split() for line in report[2:5]] == [
         ["DT", "1.000", "1.000", "1.000", "1"],
         ["NN", "0.500", "1.000", "0.667", "1"],

@@ -1,7 +1,7 @@
 """Encodes questions as model inputs: `[CLS] article [SEP] question option [SEP]`.
 
 The tokens of an article are stored only once, although several questions and options
-need them. `Features.batch` assembles the inputs.
+need them. `Features.make_batch` assembles the inputs.
 
 **As released:** the question with its option keeps the last `max_qa_length` tokens, and
 the article is truncated at its end. Segment 1 is the question with its option and the
@@ -26,18 +26,18 @@ _CHUNK = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """The tokens of n questions with their choices.
+    """The tokens of n questions with A articles and M choices.
 
     A choice is a question with one of its options.
 
     Attributes:
         article_ids: int32, the tokens of all articles, concatenated.
-        article_bounds: int64 [a + 1] for a articles; article i has the tokens
+        article_bounds: int64 [A + 1]; article i has the tokens
             [article_bounds[i], article_bounds[i + 1]).
         article_of: int32 [n], index of each question's article.
         choice_ids: int32, the tokens of all choices, truncated and concatenated.
-        choice_bounds: int64 [m + 1] for m choices of all questions; choice j has the
-            tokens [choice_bounds[j], choice_bounds[j + 1]).
+        choice_bounds: int64 [M + 1]; choice j has the tokens
+            [choice_bounds[j], choice_bounds[j + 1]).
         question_bounds: int64 [n + 1]; question q has the choices
             [question_bounds[q], question_bounds[q + 1]).
         choices_cut: int64 [], number of truncated choices.
@@ -61,7 +61,7 @@ class Features:
     def full_lengths(self) -> np.ndarray:
         """Number of tokens of each question's longest input, int64 [n].
 
-        The whole article counts, even if the input has only its beginning.
+        These are the lengths before the article is truncated to its first tokens.
         """
         choice_lengths = np.diff(self.choice_bounds)
         longest = np.maximum.reduceat(choice_lengths, self.question_bounds[:-1])
@@ -72,7 +72,7 @@ class Features:
         """Number of tokens of each question's longest input, truncated, int64 [n]."""
         return np.minimum(self.full_lengths, self.max_seq_length)
 
-    def batch(
+    def make_batch(
         self,
         rows: Sequence[int] | np.ndarray,
         choices: int,
@@ -117,7 +117,7 @@ def encode(
     settings: Any,
     num_threads: int = 1,
 ) -> Features:
-    """Tokenizes articles, and questions with their options.
+    """Tokenizes each article, and each question with each of its options.
 
     Args:
         tokenizer: the vocabulary.
@@ -156,10 +156,13 @@ def _tokenize(
 
 
 def _bounds(items: Sequence[Sized]) -> np.ndarray:
-    """Returns the bounds of items that are concatenated, see `Features`."""
+    """Returns the bounds of concatenated items, int64 [items + 1].
+
+    Item i has the indices [bounds[i], bounds[i + 1]) in the concatenation.
+    """
     return np.cumsum([0, *map(len, items)])
 
 
 def _item(values: np.ndarray, bounds: np.ndarray, index: int) -> np.ndarray:
-    """Returns an item of concatenated items."""
+    """Returns one of several concatenated items."""
     return values[bounds[index] : bounds[index + 1]]

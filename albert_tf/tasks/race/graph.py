@@ -20,18 +20,18 @@ def multiple_choice(
     tokenizer: Tokenizer,
     settings: RaceSettings | None = None,
 ) -> serving.ServingFunction:
-    """Returns a function that chooses among options.
+    """Returns a function that chooses among options, for a SavedModel.
 
     Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
     `probabilities`, float32 [B, C]; `choice`, int32 [B], the index of the most likely
     option; `answer`, string [B], the text of that option.
 
-    Empty options at the end of a row have probability 0, so that the questions of a
-    batch can have different numbers of options.
+    The questions of a batch can have different numbers of options: empty options at the
+    end of a row have probability 0.
 
-    The option replaces each blank of the question, see `reading`, or follows the
-    question. **As released:** the question with its option keeps the last
-    `max_qa_length` tokens, and the article is truncated at its end.
+    The option replaces each blank of the question (`reading.BLANK`), or follows a
+    question without a blank. **As released:** the question with its option keeps the
+    last `max_qa_length` tokens, and the article is truncated at its end.
 
     Args:
         model: scores choices.
@@ -53,8 +53,8 @@ def multiple_choice(
         texts = _fill_blanks(tf.repeat(question, count), tf.reshape(options, [-1]))
         choices, articles = inputs.tokenize(texts), inputs.tokenize(article)
         qa_length = tf.minimum(choices.row_lengths(), limits.max_qa_length)
-        longest = limits.max_seq_length - 3 - qa_length  # 3 for [CLS] and two [SEP]
-        article_length = tf.minimum(tf.repeat(articles.row_lengths(), count), longest)
+        rest = limits.max_seq_length - 3 - qa_length  # 3 for [CLS] and two [SEP]
+        article_length = tf.minimum(tf.repeat(articles.row_lengths(), count), rest)
         article_start = tf.repeat(articles.row_starts(), count)
         ids = serving.assemble_segments(
             tokenizer,
@@ -65,6 +65,7 @@ def multiple_choice(
         return in_graph.pad(ids, article_length + 2, tokenizer.pad_id)
 
     def answer(article, question, options):
+        """Returns the outputs, see `multiple_choice`."""
         shape = tf.shape(options)
         batch = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
@@ -72,8 +73,8 @@ def multiple_choice(
         }
         # An empty option is present if a non-empty one follows it. The model gives
         # probability 0 to an option whose mask is 0 everywhere.
-        is_given = tf.cast(options != "", tf.int32)
-        is_present = tf.cumsum(is_given, axis=1, reverse=True)[:, :, None] > 0
+        has_text = tf.cast(options != "", tf.int32)
+        is_present = tf.cumsum(has_text, axis=1, reverse=True)[:, :, None] > 0
         batch["input_mask"] *= tf.cast(is_present, tf.int32)
         probabilities = tf.nn.softmax(model(batch)["logits"])
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
@@ -100,6 +101,7 @@ def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]  # empty if there are no questions
+    # Each part except the first one of a question comes after a blank.
     prefix = tf.where(is_first, "", tf.gather(options, row))
     texts = tf.strings.reduce_join(parts.with_values(prefix + parts.values), axis=-1)
     has_blank = parts.row_lengths() > 1

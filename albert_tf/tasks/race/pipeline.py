@@ -11,31 +11,31 @@ class MultipleChoicePipeline(FineTunedPipeline):
     """Chooses among options; empty options at the end do not count."""
 
     settings_class = RaceSettings
-    outputs = ("logits",)
-    # True for a list of texts.
+    output_names = ("logits",)
+    # The keys of a row. True means that the value is a list of texts, False a text.
     fields = dict.fromkeys(["article", "question"], False) | {"options": True}
 
     def preprocess(self, row):
+        # Only the first tokens of an article are used; `cut` saves the memory for more.
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
         options = tuple(drop_empty(row["options"]))
-        question = Question("", article, row["question"], options)
+        question = Question("", article, text=row["question"], options=options)
         question_features = features.encode(self.tokenizer, [question], self.settings)
         [length] = question_features.lengths
-        batch = question_features.batch([0], len(options), length, self.tokenizer)
+        batch = question_features.make_batch([0], len(options), length, self.tokenizer)
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):
-        # A batch has padding up to its largest number of options.
+        # In a batch, questions with fewer options have padding, which is dropped here.
         count = len(example.inputs[0]["input_ids"])
         return softmax(outputs[0]["logits"])[:count]
 
     def decide(self, row, scores):
         options = row["options"]
-        probabilities = scores[: len(options)]
-        missing = len(options) - len(probabilities)
-        choice = int(probabilities.argmax())
+        num_empty = len(options) - len(scores)  # empty options at the end
+        choice = int(scores.argmax())
         return {
             "choice": choice,
             "answer": options[choice],
-            "probabilities": round_floats(probabilities) + missing * [0.0],
+            "probabilities": round_floats(scores) + num_empty * [0.0],
         }

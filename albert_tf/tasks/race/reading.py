@@ -89,7 +89,7 @@ def read_split(
         encoding: the encoding of files without a byte order mark.
 
     Raises:
-        InputError: a folder is missing or empty, or see `read_file`.
+        InputError: a folder is missing or empty, or `read_file` raises it.
     """
     roots = (Path(data_dir, "RACE"), Path(data_dir))
     root = next((root for root in roots if (root / split).is_dir()), None)
@@ -129,7 +129,7 @@ def read_file(
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Returns the files in the folder of a level, or only its `all.txt`."""
+    """Returns the files in the folder of a level; only `all.txt` if it is there."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: no such folder; add it, or use --middle_only or --high_only"

@@ -32,13 +32,13 @@ class MultipleChoice(base.FineTuningTask):
 
     def __init__(self, settings: Any, *args: Any, **kwargs: Any):
         super().__init__(settings, *args, **kwargs)
-        self._choices = settings.choices or 0
+        self._choices = settings.choices or 0  # C
         self.tokens_per_example = self._choices * settings.max_seq_length
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, part))] for part in config.parts
+            part: [Split(part, _read(settings, part))] for part in run_settings.parts
         }
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
@@ -69,7 +69,7 @@ class MultipleChoice(base.FineTuningTask):
 
     def dataset(self, splits, *, with_labels):
         [split] = splits
-        labels = _labels(split)
+        labels = _get_labels(split)
         if with_labels and (unlabeled := np.flatnonzero(labels < 0)).size:
             question = split.examples[unlabeled[0]]
             raise InputError(
@@ -79,7 +79,7 @@ class MultipleChoice(base.FineTuningTask):
         features = split.features
 
         def make(rows, length):
-            batch = features.batch(rows, self._choices, length, self.tokenizer)
+            batch = features.make_batch(rows, self._choices, length, self.tokenizer)
             return {**batch, "labels": labels[rows]} if with_labels else batch
 
         return self.bucket(features.lengths, make)
@@ -100,7 +100,7 @@ class MultipleChoice(base.FineTuningTask):
             answers: the result of `postprocess`, for the first questions if the
                 evaluation is limited to a number of batches.
         """
-        labels = _labels(split)[: len(answers)]
+        labels = _get_labels(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
         is_correct = answers.argmax(axis=-1) == labels
         masks = {"eval_accuracy": labels >= 0}
@@ -112,7 +112,7 @@ class MultipleChoice(base.FineTuningTask):
             if mask.any()
         }
 
-    def write(self, split: Split, answers: np.ndarray) -> dict[str, str]:
+    def prediction_files(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the prediction files: contents by name.
 
         `predict_results.txt` has the number of questions, and scores if a question is
@@ -124,7 +124,7 @@ class MultipleChoice(base.FineTuningTask):
         """
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
-            labels = _labels(split)
+            labels = _get_labels(split)
             # The probability of the correct choice of each labeled question.
             correct = answers[labels >= 0, labels[labels >= 0]]
             loss = -np.log(np.maximum(correct, 1e-30)).mean()  # never log(0)
@@ -162,11 +162,12 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         raise InputError(
             f"--{flag}: requires --data_dir or --{file_flag}; or use --no{flag}"
         )
+    # Without --middle_only or --high_only, both levels are read.
     levels = [level for level in LEVELS if getattr(settings, f"{level}_only")] or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 
 
-def _labels(split: Split) -> np.ndarray:
+def _get_labels(split: Split) -> np.ndarray:
     """Returns the correct choice of each question, int32 [n]; -1 if unlabeled."""
     labels = (-1 if q.answer is None else q.answer for q in split.examples)
     return np.fromiter(labels, np.int32, len(split.examples))

@@ -1,7 +1,8 @@
-"""Settings classes of tasks, whose fields are the scripts' flags.
+"""Settings classes of tasks, most of whose fields are flags of the scripts.
 
-No module imports TensorFlow or Keras, so that `--help` and checks of the command line
-are immediate.
+The docstring of a class is a section of `--help`: its first line is the heading of the
+section, and `Args:` describes the flags. No module here imports TensorFlow or Keras, so
+that `--help` and checks of the command line are immediate.
 
 base            base class of task settings, and their storage in `task.json`
 training        training and evaluation of any task

@@ -1,4 +1,7 @@
-"""The settings of predictions on raw text."""
+"""The settings of predictions on raw text.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,7 +10,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.errors import InputError
 
-# Options of all task types.
+# Options that every task type takes.
 _COMMON = ("task", "max_seq_length", "batch_size", "runtime")
 
 
@@ -17,22 +20,24 @@ class AnswerSettings(flags.Settings):
 
     Args:
         task: Type of task. fill_mask, score, sentence_order and embedding work for any
-            model. Default: the fine-tuned model's task. If the folder does not name it:
-            classification, multi_label, regression, token_classification,
-            question_answering or multiple_choice.
+            model. Default: the task that the folder of a fine-tuned model names. If it
+            names none, one of these is required: classification, multi_label,
+            regression, token_classification, question_answering, multiple_choice.
         labels: Labels of the outputs in their order, for classification, multi_label
             and token_classification. Default: the model's labels.
-        max_seq_length: Maximum number of tokens per input. Default: the value used in
-            training, or the longest input of the model.
+        max_seq_length: Maximum number of tokens per input. Default: the value stored
+            with the model, otherwise 512 (question_answering: 384), but at most the
+            longest input of the model.
         batch_size: Number of texts per batch.
         runtime: Runtime of the model: TensorFlow, ONNX Runtime or LiteRT; the last two
             run on the CPU in float32. auto: ONNX Runtime if it is installed, there is
             no GPU, and the texts fill more than one batch; otherwise TensorFlow.
         top_k: Maximum number of results. fill_mask: tokens per masked position (default
-            5). question_answering: answers. classification: labels (default all).
+            5). question_answering: answers (default only the best one).
+            classification: labels (default all).
         targets: fill_mask: the only words to list; each must be one token.
         threshold: Decision threshold. Classification: minimum probability of the second
-            label, or with multi_label of each label. question_answering: null score
+            label, or with multi_label of each label. question_answering: null odds
             above which the answer is empty.
         layer: embedding: layer to use, counted from 1, or -1 for the last (default).
             Not with --pooling=pooled.
@@ -74,6 +79,6 @@ class AnswerSettings(flags.Settings):
         """
         for name, value in flags.values(self).items():
             if value is not None and name not in (*_COMMON, *options):
-                # Without `task`, which has chosen the task type.
+                # Not `task`, the first of `_COMMON`: it has chosen the task type.
                 names = ", --".join((*_COMMON[1:], *options))
                 raise InputError(f"--{name}={value}: {kind} only takes --{names}")

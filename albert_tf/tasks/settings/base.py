@@ -13,25 +13,30 @@ from albert_tf import errors, flags
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
-# Values of the metadata `stored`: whether `task.json` must have the key.
+# Values of the metadata `stored`: whether the `task.json` of a run must have the key.
 Stored = Literal["optional", "required"]
-# Minimum number of tokens besides the longest text of a field with `has_margin`: [CLS],
-# two [SEP], and one token of the other text.
+# Minimum difference between `max_seq_length` and a field with `has_margin`, the maximum
+# length of one text: [CLS], two [SEP], and one token of the other text.
 _MARGIN = 4
 
 
-def config_field(stored: Stored = "optional", **metadata: Any) -> Any:
-    """Declares a field of `task.json` that is not a flag."""
+def stored_field(stored: Stored = "optional", **metadata: Any) -> Any:
+    """Declares a field of `task.json` that is not a flag; its default is None.
+
+    Args:
+        stored: "required" if the `task.json` of a run must have the field.
+        **metadata: see `TaskSettings`.
+    """
     return dataclasses.field(default=None, metadata={"stored": stored, **metadata})
 
 
 def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> Any:
-    """Declares a flag for a size; its default is the model's value.
+    """Declares a flag for a size; its default is the model's value, or `fallback`.
 
     Args:
         fallback: the default if the model has no value.
-        stored: see `TaskSettings`.
-        **metadata: see `TaskSettings`; `at_least` is 1 by default.
+        stored: "required" if the `task.json` of a run must have the field.
+        **metadata: see `TaskSettings` and `flags.field`; `at_least` is 1 by default.
     """
     metadata = {"at_least": 1, "stored": stored, "fallback": fallback, **metadata}
     return flags.field(None, **metadata)
@@ -43,10 +48,14 @@ class TaskSettings(flags.Settings):
 
     The value None means that a flag is not given. The metadata of a field are:
 
-    - `stored`: `task.json` stores the field, under `key` or under its name;
-    - `of_head`: a head is reused only if the value is equal;
-    - `of_run`: a run uses `output_dir` only if the value is equal;
-    - `encodes`: the value determines the result of `FineTuningTask.encode`;
+    - `stored`: `task.json` stores the field; "required" if the file of a run must have
+      it, otherwise "optional";
+    - `key`: the key of the field in `task.json`, by default the field's name;
+    - `must_match_head`: a saved head is used only if it was trained with this value;
+    - `must_match_run`: an `output_dir` with an earlier run is used only if that run had
+      this value;
+    - `affects_encoding`: the result of `FineTuningTask.encode` depends on the value, so
+      cached features are used only with an equal value;
     - `fallback`: the value if neither a flag nor the model's folder has one;
     - `is_segment`: the fallback is at most a quarter of the model's longest input;
     - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
@@ -62,13 +71,15 @@ class TaskSettings(flags.Settings):
     encoding: str = flags.field("utf-8")
     # The name of the data set.
     task_name: str | None = None
-    # Labels in the order of the model's outputs, or None.
+    # Labels in the order of the model's outputs; None if there are none.
     labels: tuple[str, ...] | None = None
-    # Other names of the labels, to match them with a head's labels.
+    # Other names of `labels`, in the same order, which a loaded head may use.
     label_names: tuple[str, ...] = ()
-    # The value of --labels, which also says how a loaded head orders its labels.
+    # The value of --labels: the labels in the order of a loaded head, if the head does
+    # not name its labels or names other ones.
     head_labels: tuple[str, ...] | None = None
-    # Whether --labels cannot change `labels`, and only describes a loaded head.
+    # Whether the data set fixes `labels`, as in GLUE. Then --labels only describes the
+    # labels of a loaded head.
     labels_are_fixed: bool = False
 
     def __post_init__(self) -> None:
@@ -83,14 +94,16 @@ class TaskSettings(flags.Settings):
                     f"--{name}={value} and {_MARGIN} more"
                 )
 
-    def check(self, config: FineTuningSettings) -> None:
-        """Checks that the settings fit the run's settings, before data is read.
+    def check(self, run_settings: FineTuningSettings) -> None:
+        """Checks before data is read that these settings fit the run's settings.
+
+        The base class accepts all settings; subclasses override this method.
 
         Args:
-            config: the run's settings.
+            run_settings: the run's settings.
 
         Raises:
-            InputError: they do not fit, such as --do_train without a file.
+            InputError: the settings do not fit, such as --do_train without a file.
         """
         return
 
@@ -104,6 +117,7 @@ class TaskSettings(flags.Settings):
 
     def cache_file(self, split: str) -> str:
         """Returns the name or path of the cached features of a split."""
+        # Only `SquadSettings` has flags for the files.
         path = getattr(self, f"{split}_feature_file", None)
         return os.path.abspath(path) if path else f"{self.task_name}_{split}.npz"
 
@@ -112,8 +126,9 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents of the file. Only the file of a run has the key
-                `do_lower_case`; in other files, missing keys get defaults.
+            task: the contents of the file. A missing key gets its default, but is an
+                error if the key is required and the file is from a run. Only the file
+                of a run has the key `do_lower_case`.
             location: the file, for messages.
 
         Raises:
@@ -141,10 +156,11 @@ class TaskSettings(flags.Settings):
         try:
             return cls(**values)
         except InputError as error:
+            # The message begins with a flag; the file has a key of the same name.
             raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
     def with_defaults(self, saved_settings: Self | None, longest: int) -> Self:
-        """Returns settings in which the model's values or defaults replace None.
+        """Returns settings without None: the model's values replace it, or defaults.
 
         Args:
             saved_settings: the settings in the model's `task.json`, or None.
@@ -163,6 +179,7 @@ class TaskSettings(flags.Settings):
                     if value is not None and item.metadata.get("is_segment"):
                         value = min(value, longest // 4)
                 values[item.name] = value
+        # A default that is too large is reduced; the value of a flag is an error.
         if "max_seq_length" in values:
             values["max_seq_length"] = min(values["max_seq_length"], longest)
         settings = dataclasses.replace(self, **values)
@@ -175,7 +192,7 @@ class TaskSettings(flags.Settings):
 
 
 def _stored(settings: type[TaskSettings]) -> Iterator[dataclasses.Field]:
-    """Returns the fields of a settings class that `task.json` stores."""
+    """Yields the fields of a settings class that `task.json` stores."""
     return (item for item in dataclasses.fields(settings) if "stored" in item.metadata)
 
 

@@ -1,4 +1,7 @@
-"""The settings of `run_classifier.py`."""
+"""The settings of `run_classifier.py`.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 import math
@@ -7,11 +10,11 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import TaskSettings, config_field
+from albert_tf.tasks.settings.base import TaskSettings, stored_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
-# Flags for --task_name=custom only.
+# Flags that require --task_name=custom.
 _CUSTOM_FLAGS = (
     *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
     *("index_column", "columns", "kind", "label_separator"),
@@ -28,7 +31,8 @@ class ClassificationSettings(TaskSettings):
             your own table (--train_file and others).
         data_dir: Root folder of the benchmark, or the task's own folder.
         max_seq_length: Maximum number of tokens per input; longer texts are truncated.
-            Default: the model's value, or 512, or the longest input of the model.
+            Default: the model's value, otherwise 512, but at most the longest input of
+            the model.
         skip_bad_rows: Skip invalid rows of the training and evaluation tables and log
             them. Rows of the test table are never skipped.
         train_file: Table to train on: .tsv (without quoting), .csv, .jsonl or .json.
@@ -44,9 +48,10 @@ class ClassificationSettings(TaskSettings):
         quoted: Parse double quotes around the cells of .tsv tables, as in .csv tables.
         kind: Type of task: one label per row, several labels per row, or a number.
             Default: the model's type, or classification.
-        labels: All labels, in the order of the outputs. Default: the sorted labels of
-            --train_file, or the model's labels. For a GLUE task, the order of the
-            labels in a loaded head that does not name them.
+        labels: All labels, in the order of the outputs. Default: the sorted labels
+            of --train_file; without this flag, the model's labels. The labels of a GLUE
+            task are fixed: there, --labels gives the order of the labels in a loaded
+            head that does not name them.
         label_separator: Separator between the labels of a row, with --kind=multi_label.
         class_weights: Weights of the labels in the training loss: balanced (equal total
             weight), or label=number pairs; other labels have weight 1.
@@ -57,11 +62,11 @@ class ClassificationSettings(TaskSettings):
     """
 
     task_name: str | None = flags.field(
-        None, stored="optional", key="task", of_run=True
+        None, stored="optional", key="task", must_match_run=True
     )
     data_dir: str | None = flags.field(None)
     max_seq_length: int | None = flags.field(
-        None, at_least=1, stored="optional", fallback=512, encodes=True
+        None, at_least=1, stored="optional", fallback=512, affects_encoding=True
     )
     skip_bad_rows: bool = flags.field(False)
     train_file: str | None = flags.field(None)
@@ -76,16 +81,21 @@ class ClassificationSettings(TaskSettings):
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
         None, stored="required"
     )
-    # A head fits any task with the same labels: the task AX uses the head of MNLI.
-    labels: tuple[str, ...] | None = flags.field(None, stored="optional", of_head=True)
-    label_separator: str | None = flags.field(",", stored="optional", of_head=True)
+    # The labels must match a head, but not the task's name: AX uses the head of MNLI.
+    labels: tuple[str, ...] | None = flags.field(
+        None, stored="optional", must_match_head=True
+    )
+    label_separator: str | None = flags.field(
+        ",", stored="optional", must_match_head=True
+    )
     class_weights: tuple[str, ...] = flags.field(())
-    # Whether `labels` are the JSON texts of an estimator's numbers or booleans.
-    labels_are_json: bool | None = config_field()
+    # Whether each label is a text in JSON. Estimators store labels in this form if a
+    # label is a number or a boolean.
+    labels_are_json: bool | None = stored_field()
     # Lowest and highest label of a regression; predictions are clipped to them.
-    bounds: tuple[float, float] | None = config_field()
+    bounds: tuple[float, float] | None = stored_field()
     # Number of texts per example.
-    texts: Literal[1, 2] | None = config_field("required", of_head=True)
+    texts: Literal[1, 2] | None = stored_field("required", must_match_head=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,15 +130,19 @@ class ClassificationSettings(TaskSettings):
     @classmethod
     def from_stored(cls, task, location):
         kind = task.get("kind")
-        key = "bounds" if kind == "regression" else "labels"
-        # `bounds` are required only in a file of a run (which has `do_lower_case`).
-        if key not in task and (key == "labels" or "do_lower_case" in task):
+        is_regression = kind == "regression"
+        key = "bounds" if is_regression else "labels"
+        # `labels` are always required; `bounds` only in the file of a run, which is the
+        # only file with `do_lower_case`.
+        is_required = not is_regression or "do_lower_case" in task
+        if is_required and key not in task:
             raise InputError(f"{location}: requires the key {key!r} for {kind}")
-        if key == "labels" and task[key] is None:
+        if not is_regression and task["labels"] is None:
             raise InputError(f"{location}: labels=null: must be a list of texts")
         return super().from_stored(task, location)
 
-    def check(self, config: FineTuningSettings) -> None:
+    def check(self, run_settings: FineTuningSettings) -> None:
+        # None means the task of the model, which may be a custom one.
         if self.task_name in (None, CUSTOM):
             return
         for item in dataclasses.fields(self):
@@ -147,7 +161,8 @@ class ClassifierRunSettings(FineTuningSettings):
     Args:
         threshold_to_export: Decision threshold to export with --export_dir: minimum
             probability of the second label or, with --kind=multi_label, of each label.
-            Default: the most likely label.
+            Default: no threshold, so the most likely label is predicted; with
+            --kind=multi_label 0.5.
 
     Raises:
         InputError: see `FineTuningSettings`; or the threshold is out of range or

@@ -9,7 +9,7 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
-# For each split, the flag that requires the split, and the flag of the split's file.
+# {split: flag of the action that needs the split}, and {split: flag of its file}.
 FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
@@ -57,8 +57,8 @@ class FineTuningSettings(TrainingSettings):
         "do_predict",
         "export_dir",
     )
-    # Default numbers of steps. `released_epochs` and `released_warmup_proportion`, if
-    # not None, have priority.
+    # Default numbers of training steps and of warmup steps. If `released_epochs` or
+    # `released_warmup_proportion` is not None, it has priority.
     released_steps: ClassVar[int] = 1000
     released_warmup: ClassVar[int] = 0
     released_epochs: ClassVar[float | None] = None
@@ -76,7 +76,7 @@ class FineTuningSettings(TrainingSettings):
     predict_batch_size: int = flags.field(8, at_least=1)
     optimizer: Literal["lamb", "adamw"] = "adamw"
     learning_rate: float = 5e-5
-    # None means `released_steps`, `released_warmup` and so on.
+    # None means the default from `released_steps`, `released_epochs` and so on.
     num_train_steps: int = flags.field(
         None, alias="train_step", excludes=("num_train_epochs",)
     )
@@ -107,7 +107,8 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # () means --ensemble without folders.
+        # () means --ensemble without a value: the runs of --num_runs. Folders are only
+        # possible without training.
         is_possible = not self.do_train if self.ensemble else self.num_runs > 1
         if self.ensemble is not None and not is_possible:
             raise InputError(
@@ -124,12 +125,12 @@ class FineTuningSettings(TrainingSettings):
 
     @property
     def threshold(self) -> float | None:
-        """The decision threshold to export, if any."""
+        """The decision threshold to export; None for the default of the task."""
         return None
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The splits that the run requires, of train, dev and test."""
+        """The names of the splits that the run needs: "train", "dev" or "test"."""
         return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))
 
     @property

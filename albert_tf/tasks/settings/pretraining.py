@@ -1,4 +1,7 @@
-"""The settings of pretraining."""
+"""The settings of pretraining.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from typing import Literal
@@ -20,7 +23,7 @@ class PretrainingSettings(MaskingSettings):
             Default: --input_file, if --do_eval is given.
         max_seq_length: Number of tokens per record. Default: read from the records.
         max_predictions_per_seq: Maximum number of predictions per record. Default: read
-            from the records; with --dynamic_masking, from --masked_lm_prob.
+            from the records; with --dynamic_masking, computed from --masked_lm_prob.
         objective: Sentence-level objective: sop (sentence order), nsp (next sentence)
             or none. Default: the objective of the records.
         dynamic_masking: Draw new masks in every epoch and, with the objective sop, a
@@ -53,8 +56,8 @@ class PretrainingSettings(MaskingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Without --dynamic_masking, the records have masks, and only
-        # `max_predictions_per_seq` has an effect.
+        # Without --dynamic_masking, the masks are those of the records. Then only one
+        # of the masking settings has an effect, `max_predictions_per_seq`.
         for item in flags.fields(MaskingSettings):
             value = getattr(self, item.name)
             has_effect = item.name == "max_predictions_per_seq"

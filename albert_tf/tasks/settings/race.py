@@ -1,10 +1,13 @@
-"""The settings of `run_race.py`."""
+"""The settings of `run_race.py`.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from typing import ClassVar
 
 from albert_tf import flags
-from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
+from albert_tf.tasks.settings.base import TaskSettings, size_field, stored_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
@@ -25,12 +28,13 @@ class RaceSettings(TaskSettings):
         middle_only: Use only the middle-school questions.
         max_seq_length: Maximum number of tokens per input (article, question and one
             option); longer articles are truncated at the end. Default: the model's
-            value, or 512, but at most the longest input of the model.
+            value, otherwise 512, but at most the longest input of the model.
         max_qa_length: Maximum number of tokens of a question with one option; longer
             ones keep their last tokens. Default: the model's value, or 128.
 
     Raises:
-        InputError: both levels are given, or a level without --data_dir.
+        InputError: --high_only and --middle_only are both given, or one of them without
+            --data_dir.
     """
 
     data_dir: str | None = flags.field(None)
@@ -42,12 +46,14 @@ class RaceSettings(TaskSettings):
         False, requires=("data_dir",), excludes=("middle_only",)
     )
     middle_only: bool = flags.field(False, requires=("data_dir",))
-    max_seq_length: int | None = size_field(512, stored="optional", encodes=True)
-    max_qa_length: int | None = size_field(
-        128, is_segment=True, has_margin=True, encodes=True
+    max_seq_length: int | None = size_field(
+        512, stored="optional", affects_encoding=True
     )
-    # Maximum number of options of a question.
-    choices: int | None = config_field()
+    max_qa_length: int | None = size_field(
+        128, is_segment=True, has_margin=True, affects_encoding=True
+    )
+    # Maximum number of options of a question in the data of the run.
+    choices: int | None = stored_field()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

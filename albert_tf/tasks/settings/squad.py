@@ -1,11 +1,14 @@
-"""The settings of `run_squad.py`."""
+"""The settings of `run_squad.py`.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import TaskSettings, config_field, size_field
+from albert_tf.tasks.settings.base import TaskSettings, size_field, stored_field
 from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
 
@@ -18,9 +21,11 @@ class SquadSettings(TaskSettings):
         predict_file: SQuAD JSON file to predict. It is also scored (during training
             too) if each question has answers or is marked as impossible.
         version_2_with_negative: Questions may have no answer (SQuAD 2.0). Default:
-            inferred from the training file, the model or --predict_file.
-        head: Head: linear (as in BERT) or conditional (as in XLNet). Default: linear
-            for SQuAD 1.1 and Hugging Face models, conditional for SQuAD 2.0.
+            inferred from --train_file; without training, the model's value; if there is
+            none, inferred from --predict_file.
+        head: Head: linear (as in BERT) or conditional (as in XLNet). Default: the
+            model's head (linear for Hugging Face models), otherwise linear for SQuAD
+            1.1 and conditional for SQuAD 2.0.
         max_seq_length: Maximum number of tokens per window. Default: the model's value,
             or 384.
         doc_stride: Number of tokens between the starts of two windows. Default: the
@@ -34,8 +39,9 @@ class SquadSettings(TaskSettings):
         start_n_top: Number of start candidates of the conditional head. Default: the
             model's value, or 5.
         end_n_top: Number of end candidates per start. Default: the model's value, or 5.
-        null_score_diff_threshold: Null score above which the answer is empty (SQuAD
-            2.0). Default: the value stored with the model, or 0 during training.
+        null_score_diff_threshold: Null odds above which the answer is empty (SQuAD
+            2.0). Default: 0 for a run with training, otherwise the value stored with
+            the model, or 0.
         fit_threshold: Find the threshold on --predict_file itself, as in the released
             code.
         train_feature_file: File of the cached training features (.npz). Default: in
@@ -56,12 +62,12 @@ class SquadSettings(TaskSettings):
     train_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
     version_2_with_negative: bool | None = flags.field(None)
-    # "2.0" if a question of the files may have no answer.
-    version: Literal["1.1", "2.0"] | None = config_field(
-        "required", fallback="1.1", of_head=True
+    # "2.0" if a question of the files may have no answer, otherwise "1.1".
+    version: Literal["1.1", "2.0"] | None = stored_field(
+        "required", fallback="1.1", must_match_head=True
     )
     head: Literal["linear", "conditional"] | None = flags.field(
-        None, stored="required", fallback="linear", of_head=True
+        None, stored="required", fallback="linear", must_match_head=True
     )
     max_seq_length: int | None = size_field(384, stored="optional")
     doc_stride: int | None = size_field(128, is_segment=True)
@@ -73,15 +79,15 @@ class SquadSettings(TaskSettings):
     null_score_diff_threshold: float | None = flags.field(
         None, excludes=("fit_threshold",)
     )
-    # The threshold for null scores at the start of the run.
-    threshold: float | None = config_field("required", key="null_score_diff_threshold")
+    # The threshold for null odds in `task.json`: the flag's value or its default.
+    threshold: float | None = stored_field("required", key="null_score_diff_threshold")
     # Hash of the ids of the questions that the threshold is fitted on; "" for none.
-    threshold_fitted_on: str | None = config_field()
+    threshold_fitted_on: str | None = stored_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)
     predict_feature_file: str | None = flags.field(None)
     predict_feature_left_file: str | None = flags.field(None)
-    skip_bad_rows: bool = flags.field(False, encodes=True)
+    skip_bad_rows: bool = flags.field(False, affects_encoding=True)
     use_einsum: bool | None = flags.field(None)
 
     def __post_init__(self) -> None:
@@ -95,16 +101,16 @@ class SquadSettings(TaskSettings):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of an input that the conditional head needs at least."""
+        """Minimum number of tokens of an input: the conditional head's candidates."""
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1
 
-    def check(self, config: FineTuningSettings) -> None:
-        for part in config.parts:
+    def check(self, run_settings: FineTuningSettings) -> None:
+        for part in run_settings.parts:
             file_flag = "train_file" if part == "train" else "predict_file"
             if not getattr(self, file_flag):
                 raise InputError(f"--{FLAGS[part]}: requires --{file_flag}")
-        if self.fit_threshold and not (config.do_eval or config.do_predict):
+        if self.fit_threshold and not (run_settings.do_eval or run_settings.do_predict):
             raise InputError("--fit_threshold: requires --do_eval or --do_predict")
 
 

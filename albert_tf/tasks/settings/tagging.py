@@ -1,4 +1,7 @@
-"""The settings of `run_tagging.py`."""
+"""The settings of `run_tagging.py`.
+
+The first line of a settings class's docstring is a heading in `--help`.
+"""
 
 import dataclasses
 from typing import Literal
@@ -29,8 +32,8 @@ class TaggingSettings(TaskSettings):
         labels: All labels, in the order of the outputs. Default: the labels of
             --train_file, or the model's labels.
         max_seq_length: Maximum number of tokens per input; longer sentences are split
-            into windows. Default: the model's value, or 512, or the longest input of
-            the model.
+            into windows. Default: the model's value, otherwise 512, but at most the
+            longest input of the model.
     """
 
     task_name: str = flags.field("tagging", stored="optional", key="task")
@@ -40,7 +43,9 @@ class TaggingSettings(TaskSettings):
     token_column: str | None = flags.field(None, stored="optional")
     label_column: str | None = flags.field(None, stored="optional")
     tag_scheme: Literal["iob2", "iob1", "words"] = flags.field("iob2")
-    labels: tuple[str, ...] | None = flags.field(None, stored="required", of_head=True)
+    labels: tuple[str, ...] | None = flags.field(
+        None, stored="required", must_match_head=True
+    )
     max_seq_length: int | None = size_field(
-        512, stored="optional", at_least=3, encodes=True
+        512, stored="optional", at_least=3, affects_encoding=True
     )

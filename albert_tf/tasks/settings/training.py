@@ -35,8 +35,9 @@ class TrainingSettings(CheckpointSettings):
         gradient_accumulation_steps: Number of microbatches per step on each device.
             More microbatches need less memory for the same update.
         precision: Precision of matrix products; the weights stay in float32.
-        xla: Compile the forward and backward pass with XLA. Default: true on GPUs;
-            CPUs compile only GELU in bfloat16 or float16.
+        xla: Compile the forward and backward pass with XLA. Default: true on GPUs,
+            false on CPUs. Without --xla, a CPU compiles only the GELU function, and
+            only in bfloat16 or float16.
         early_stopping: Stop after this many evaluations without a better key metric (0
             for never).
         eval_every_steps: Number of steps between evaluations. Default:
@@ -91,10 +92,10 @@ class TrainingSettings(CheckpointSettings):
     wandb: str | None = flags.field(None, requires=("do_train",))
     mlflow: str | None = flags.field(None, requires=("do_train",))
 
-    # Whether eval_results.txt has the best metric so far. **As released:** it has this
-    # metric only in fine-tuning.
+    # Whether each evaluation in eval_results.txt also has the best value so far of the
+    # key metric. **As released:** true only in fine-tuning.
     log_best_metric = False
-    # A run requires one of these flags.
+    # A run requires at least one of these flags.
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")
 
     def __post_init__(self) -> None:
@@ -109,7 +110,7 @@ class TrainingSettings(CheckpointSettings):
 
     @property
     def initial_weights(self) -> str | None:
-        """The weights to start from."""
+        """The weights to start from; subclasses may have another flag for them."""
         return self.init_checkpoint
 
     @property

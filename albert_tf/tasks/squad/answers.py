@@ -1,8 +1,9 @@
 """Makes answers from scores of positions: n-best lists, null odds and files.
 
 A model scores the positions of one window. `make_spans` makes spans from the scores,
-and `merge` merges the windows of a question. `collect_answers` collects the spans of
-all questions in `Answers`, which makes the contents of the files.
+and `merge` merges the spans of all windows of a question. `collect_answers` collects
+the spans of all questions in `Answers`, which makes the contents of the files. The null
+odds of a question are higher, the more likely the question has no answer.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
 contents of the files. There are two differences. The released code also searches the
@@ -27,6 +28,7 @@ NO_SPAN_TEXT = "empty"
 # As released: the start score, and also the end score, of the empty answer of SQuAD 2.0
 # if no span is valid.
 NO_SPAN_SCORE = -1e6
+# Outputs of the linear head from which answers are made.
 LOGITS = ("start_logits", "end_logits")
 
 
@@ -36,10 +38,11 @@ class Span:
 
     Attributes:
         text: part of the context, without white space at its ends.
-        start_score: logit (linear head) or log probability of the first token.
-        end_score: logit or log probability of the last token.
+        start_score: score of the first token: a logit from the linear head, a log
+            probability from the conditional head.
+        end_score: score of the last token, likewise.
         begin: first character in the context; -1 if the answer is not from the context.
-        end: the character after the last one.
+        end: the character after the last one, or -1.
     """
 
     text: str
@@ -57,7 +60,7 @@ class Span:
 def make_spans(
     window: Window, outputs: Mapping[str, np.ndarray], settings: Any
 ) -> tuple[list[Span], float]:
-    """Makes the spans of a window.
+    """Makes the spans of one window from the scores of its positions.
 
     For the linear head, the best starts and ends are chosen from all positions,
     including [CLS], [SEP] and the question. So a window may have no valid span.
@@ -65,9 +68,9 @@ def make_spans(
     Args:
         window: the input of the model.
         outputs: for the linear head, `start_logits` and `end_logits`, float [T or
-            more]; for the conditional head, `start_top_index` and `start_top_log_probs`
-            [S], `end_top_index` and `end_top_log_probs` [S * E], ordered by start, and
-            `cls_logits` [].
+            more]. For the conditional head with S starts and E ends for each start:
+            `start_top_index` and `start_top_log_probs` [S], `end_top_index` and
+            `end_top_log_probs` [S * E], ordered by start, and `cls_logits` [].
         settings: settings with `head`, `n_best_size` and `max_answer_length`.
 
     Returns:
@@ -80,30 +83,31 @@ def make_spans(
             np.argsort(-logits, kind="stable")[: settings.n_best_size]
             for logits in (start_logits, end_logits)
         )
-        # All pairs of a start and an end.
-        first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-        start_scores, end_scores = start_logits[first], end_logits[last]
+        # All pairs of a start and an end, as positions in the window.
+        firsts, lasts = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+        start_scores, end_scores = start_logits[firsts], end_logits[lasts]
         null_logit = float(start_logits[0]) + float(end_logits[0])
     else:
-        last, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
+        lasts, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
         names = ("start_top_index", "start_top_log_probs")
         # Each start is repeated for its E ends.
-        first, start_scores = (
-            np.repeat(outputs[name], len(last) // len(outputs[name])) for name in names
+        firsts, start_scores = (
+            np.repeat(outputs[name], len(lasts) // len(outputs[name])) for name in names
         )
         null_logit = float(outputs["cls_logits"])
     count = len(window.max_context)
-    # From positions in the window to indices of tokens of the context.
-    first, last = first - window.context_start, last - window.context_start
+    # Indices of tokens of the context; not in [0, count) outside the context.
+    first, last = firsts - window.context_start, lasts - window.context_start
     is_valid = (first >= 0) & (last < count)
     is_valid &= (first <= last) & (last - first < settings.max_answer_length)
+    # Invalid spans read index 0, because their own index may be out of range.
     is_valid &= window.max_context[np.where(is_valid, first, 0)] if count else False
     indices = np.flatnonzero(is_valid)
     total = start_scores[indices].astype(float) + end_scores[indices]
     indices = indices[np.argsort(-total, kind="stable")]
 
     def make_span(i: Any) -> Span:
-        begin, end, text = window.answer(int(first[i]), int(last[i]))
+        begin, end, text = window.extract_answer(int(first[i]), int(last[i]))
         return Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
 
     spans = map(make_span, indices)
@@ -111,7 +115,7 @@ def make_spans(
 
 
 def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
-    """Returns the first `size` sorted spans with different texts."""
+    """Returns the first span of each text, in order, and at most `size` spans."""
     best: dict[str, Span] = {}
     for span in spans:
         best.setdefault(span.text, span)
@@ -121,40 +125,42 @@ def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:
 
 
 def merge(
-    windows: Sequence[tuple[list[Span], float]], settings: Any
+    window_spans: Sequence[tuple[list[Span], float]], settings: Any
 ) -> tuple[list[Span], float | None]:
-    """Merges the windows of one question.
+    """Merges the spans of all windows of one question.
 
     Spans with equal scores stay in the order of the windows.
 
     Args:
-        windows: the result of `make_spans` for each window of the question.
+        window_spans: the result of `make_spans` for each window of the question.
         settings: settings with `version`, `head` and `n_best_size`.
 
     Returns:
-        The spans of the n-best list, which is never empty; and the null odds: the
-        lowest logit of "no answer", for the linear head minus the score of the best
-        span. The null odds are None in SQuAD 1.1.
+        The spans of the n-best list, which is never empty; and the null odds, which
+        are None in SQuAD 1.1. The null odds are the lowest logit of "no answer" of all
+        windows. For the linear head, the score of the best span is subtracted.
     """
-    all_spans = itertools.chain.from_iterable(spans for spans, _ in windows)
+    all_spans = itertools.chain.from_iterable(spans for spans, _ in window_spans)
     spans = sorted(all_spans, key=lambda span: -span.score)
     best = _drop_repeated_texts(spans, settings.n_best_size)
     if settings.version == "1.1":
         return best or [Span(NO_SPAN_TEXT, start_score=0.0, end_score=0.0)], None
     best = best or [Span("", start_score=NO_SPAN_SCORE, end_score=NO_SPAN_SCORE)]
-    odds = min(float(logit) for _, logit in windows)
-    return best, odds - best[0].score if settings.head == "linear" else odds
+    odds = min(float(logit) for _, logit in window_spans)
+    if settings.head == "linear":
+        odds -= best[0].score
+    return best, odds
 
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers to questions, by id, in the order of the file.
+    """The answers to questions, by question id, in the order of the file.
 
     Attributes:
         texts: the text of the best span of each question, even if its null odds are
             high.
         null_odds: the null odds of each question, see `merge`; empty in SQuAD 1.1.
-        n_best: the entries of `nbest_predictions.json` of each question, by (text,
+        n_best: for each question, its entries of `nbest_predictions.json`, by (text,
             begin, end) of the span.
         n_best_size: maximum number of entries of a question.
     """
@@ -182,10 +188,10 @@ class Answers:
         return dataclasses.replace(self, null_odds=odds, n_best=n_best)
 
     def __truediv__(self, count: int) -> Self:
-        """Divides sums over models by their number.
+        """Divides sums over models by the number of models, for an ensemble.
 
-        The spans are sorted by their mean probability, and the first `n_best_size` are
-        kept.
+        The spans of each question are sorted by their mean probability, and the first
+        `n_best_size` spans are kept.
         """
         n_best = {}
         for id, entries in self.n_best.items():
@@ -204,10 +210,10 @@ class Answers:
         )
 
     def apply_null_threshold(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the answers by id, "" if the null odds are above a threshold.
+        """Returns an answer by question id; "" if the null odds are above a threshold.
 
         Args:
-            threshold: the threshold; None answers all questions.
+            threshold: the threshold; with None, no answer is replaced by "".
         """
         if threshold is None:
             return {**self.texts}
@@ -219,10 +225,11 @@ class Answers:
     def files(self, threshold: float | None = None) -> dict[str, str]:
         """Returns the contents of the released files by name.
 
-        SQuAD 1.1 has no `null_odds.json`.
+        SQuAD 1.1 has no null odds, and therefore no `null_odds.json`.
 
         Args:
-            threshold: see `apply_null_threshold`.
+            threshold: null odds above it give the answer "" in `predictions.json`; with
+                None, no answer is replaced by "".
         """
         n_best = {id: list(entries.values()) for id, entries in self.n_best.items()}
         files = {
@@ -242,31 +249,38 @@ def collect_answers(
     predictions: Iterable[Mapping[str, np.ndarray]],
     settings: Any,
 ) -> Answers:
-    """Answers questions, up to the first one whose predictions are incomplete.
+    """Makes the answers to questions from the outputs of a model.
+
+    An evaluation can end within a question, because of --max_eval_steps. This question
+    and the questions after it have no answers.
 
     Args:
         windows: the inputs of the model; the windows of a question are adjacent.
-        predictions: the outputs for each window.
-        settings: settings with `version`, and the settings of `make_spans`.
+        predictions: the outputs for each window, in the same order.
+        settings: settings with `version`, `head`, `n_best_size` and
+            `max_answer_length`.
     """
     answers = Answers(texts={}, null_odds={}, n_best_size=settings.n_best_size)
     predictions = iter(predictions)
     for id, group in itertools.groupby(windows, lambda window: window.question.id):
-        parts = list(group)
-        outputs = list(itertools.islice(predictions, len(parts)))
-        if len(outputs) < len(parts):
+        question_windows = list(group)
+        outputs = list(itertools.islice(predictions, len(question_windows)))
+        if len(outputs) < len(question_windows):
             break
-        pairs = zip(parts, outputs, strict=True)
+        pairs = zip(question_windows, outputs, strict=True)
         spans, odds = merge([make_spans(*pair, settings) for pair in pairs], settings)
         answers.texts[id] = spans[0].text
         if odds is not None:
             answers.null_odds[id] = odds
-        answers.n_best[id] = n_best(spans)
+        answers.n_best[id] = make_n_best(spans)
     return answers
 
 
-def n_best(spans: Sequence[Span]) -> dict[tuple, dict]:
-    """Returns the n-best list of a question, whose probabilities sum to 1."""
+def make_n_best(spans: Sequence[Span]) -> dict[tuple, dict]:
+    """Returns the entries of `Answers.n_best` for the spans of one question.
+
+    The probabilities are the softmax of the scores of all spans.
+    """
     highest = max(span.score for span in spans)
     weights = [math.exp(span.score - highest) for span in spans]
     total = sum(weights)

@@ -1,8 +1,8 @@
 """Divides questions into the model's windows: `[CLS] question [SEP] context [SEP]`.
 
 A context that is longer than a window is divided into several windows, which start
-`doc_stride` tokens apart. `encode` tokenizes each text once; only this part is slow.
-`Windows` makes a window only when it is accessed.
+`doc_stride` tokens apart. `encode` tokenizes each text once, which is slow, so its
+arrays are cached. `Windows` makes a window from them only when it is accessed.
 
 Letters: Q questions, P contexts, N tokens of all contexts, W windows, T tokens of a
 window, C tokens of the context in a window.
@@ -24,10 +24,11 @@ from albert_tf.tasks.squad.locating import locate
 from albert_tf.tasks.squad.reading import Answer, Dataset, Question
 from albert_tf.text.tokenization import Tokenizer
 
-# As released: each token of the context in a window adds this to the scores of the
-# window's tokens, see `_best_windows`.
-PER_TOKEN = 0.01
-# Values in `answers` of `encode` for questions without the tokens of an answer.
+# As released: each context token of a window adds this number to the scores by which
+# `_find_best_windows` chooses a window for each token.
+SCORE_PER_TOKEN = 0.01
+# Values in the array `answers` of `encode`: the question has no answer that was
+# located, or training skips the question.
 _NO_ANSWER, _SKIPPED = -1, -2
 
 
@@ -43,11 +44,12 @@ class Window:
         spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
             context, without white space at the ends. A token that is only a word mark
             has an empty span.
-        max_context: bool [C], whether each token has more context in this window than
-            in any other window; an answer begins only at such a token.
-        start_position: position of the answer's first token; 0, the position of [CLS],
-            if there is no answer or the window does not contain all of it.
-        end_position: position of the answer's last token, or 0.
+        max_context: bool [C], whether this window is the one in which a token has the
+            most context. A predicted answer begins only at such a token.
+        start_position: position of the true answer's first token in `ids`; 0, the
+            position of [CLS], if there is no answer or the window does not contain all
+            of it.
+        end_position: position of the true answer's last token, likewise.
     """
 
     question: Question
@@ -59,11 +61,12 @@ class Window:
     start_position: int
     end_position: int
 
-    def answer(self, first: int, last: int) -> tuple[int, int, str]:
+    def extract_answer(self, first: int, last: int) -> tuple[int, int, str]:
         """Returns the characters [begin, end) of a span of tokens, and their text.
 
         Args:
-            first: index of the first token, in [0, C).
+            first: index of the first token among the window's context tokens, in
+                [0, C).
             last: index of the last token, in [first, C).
         """
         begin = int(self.spans[first, 0])
@@ -71,8 +74,8 @@ class Window:
         text = self.text[begin : int(self.spans[last, 1])].strip()
         return begin, begin + len(text), text
 
-    def features(self, length: int) -> dict[str, np.ndarray]:
-        """Returns the inputs of the model, with padding at the end.
+    def make_inputs(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the inputs of the model for this window, with padding at the end.
 
         Args:
             length: number of positions with padding, at least T.
@@ -100,24 +103,30 @@ def encode(
     training: bool = False,
     skip_bad_rows: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Tokenizes contexts and questions.
+    """Tokenizes contexts and questions, and locates the answers for training.
 
     Args:
         dataset: the questions.
         tokenizer: the vocabulary.
         training: whether to locate the first answer of each question.
-        skip_bad_rows: see `locate`.
+        skip_bad_rows: whether training skips questions without an answer in the
+            context, instead of an error.
 
     Returns:
-        `context_ids`, int32 [N], the tokens of all contexts; `context_spans`, int32
-        [N, 2], see `Window.spans`; `context_bounds`, int64 [P + 1], context i has the
-        tokens [context_bounds[i], context_bounds[i + 1]); `question_ids` and
-        `question_bounds`, the same for questions; `answers`, int32 [Q, 2], the indices
-        of the first and the last token of each answer in its context, -1 without an
-        answer, -2 if the question is skipped; `notes`, texts to log about the answers.
+        Arrays by name:
+
+        - `context_ids`: int32 [N], the tokens of all contexts;
+        - `context_spans`: int32 [N, 2], the characters of each token, see `Window`;
+        - `context_bounds`: int64 [P + 1]; context i has the tokens
+          [context_bounds[i], context_bounds[i + 1]);
+        - `question_ids` and `question_bounds`: the same for questions;
+        - `answers`: int32 [Q, 2], the indices of the first and the last token of each
+          answer in its context; -1 without an answer or without `training`, -2 if the
+          question is skipped;
+        - `notes`: texts to log about the answers.
 
     Raises:
-        InputError: see `locate`.
+        InputError: a question has no answer to train on, see `locate`.
     """
     texts = [paragraph.context for paragraph in dataset.paragraphs]
     contexts, spans = [], []
@@ -131,8 +140,8 @@ def encode(
         locations = locate(dataset, tokenizer, skip_bad_rows)
         notes = locations.notes
         paragraphs = _paragraph_indices(dataset)
-        for number, answer in locations.answers.items():
-            answers[number] = _find_tokens(spans[paragraphs[number]], answer)
+        for index, answer in locations.answers.items():
+            answers[index] = _find_tokens(spans[paragraphs[index]], answer)
         answers[list(locations.reasons)] = _SKIPPED
     context_ids, context_bounds = _concatenate(contexts)
     question_ids, question_bounds = _concatenate(tokenizer.encode_batch(questions))
@@ -150,9 +159,13 @@ def encode(
 def _find_tokens(spans: np.ndarray, answer: Answer) -> tuple[int, int]:
     """Returns the indices of the first and the last token of an answer.
 
-    The tokens are the smallest span that contains the answer without the white space
-    at its ends. An answer without tokens, such as a zero-width joiner, gets the
-    token after it. If the context has no tokens, the result is (-1, -1).
+    White space at the ends of the answer is ignored. An answer without tokens, such as
+    a zero-width joiner, gets the token after it. If the context has no tokens, the
+    result is (-1, -1).
+
+    Args:
+        spans: int32 [tokens, 2], the characters of each token of the context.
+        answer: the answer, with its true location.
     """
     text = answer.text.strip()
     begin = answer.start + answer.text.index(text)
@@ -189,7 +202,7 @@ class Windows(Sequence[Window]):
         bounds: int64 [Q + 1]; question i has the windows [bounds[i], bounds[i + 1]),
             none if it is skipped.
         lengths: int32 [W], number of tokens of each window, T.
-        notes: lines to log about the answers.
+        notes: texts to log about the answers.
     """
 
     def __init__(
@@ -206,19 +219,22 @@ class Windows(Sequence[Window]):
         self._cls = np.array([tokenizer.cls_id], np.int32)
         self._sep = np.array([tokenizer.sep_id], np.int32)
         self._paragraphs = _paragraph_indices(dataset)
-        # `_query_lengths`, `_sizes` and `_steps` have a number for each question.
+        # `_query_lengths`, `_sizes`, `_steps`, `totals` and `counts` have a number for
+        # each question. The question is truncated to its first tokens.
         self._query_lengths = np.minimum(
             np.diff(tokens["question_bounds"]), settings.max_query_length
         )
         # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         self._sizes = settings.max_seq_length - self._query_lengths - 3
+        # Number of tokens between the starts of two windows.
         self._steps = np.minimum(self._sizes, settings.doc_stride)
+        # Numbers of context tokens and of windows.
         totals = np.diff(tokens["context_bounds"])[self._paragraphs]
         # `-(-a // b)` is a / b rounded up.
         counts = -(-np.maximum(totals - self._sizes, 0) // self._steps) + 1
         counts[tokens["answers"][:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(counts)])
-        # The question of each window, and the window's number within the question.
+        # The index of each window's question, and of the window in its question.
         rows = np.repeat(np.arange(len(counts)), counts)
         index = np.arange(len(rows)) - self.bounds[rows]
         rest = totals[rows] - index * self._steps[rows]
@@ -241,7 +257,8 @@ class Windows(Sequence[Window]):
         row = int(np.searchsorted(self.bounds, number, side="right")) - 1
         index = int(number - self.bounds[row])
         size, step = int(self._sizes[row]), int(self._steps[row])
-        first = index * step  # the window's first token in the context
+        # The window has the tokens [first, first + count) of the context.
+        first = index * step
         paragraph = self._paragraphs[row]
         begin, end = tokens["context_bounds"][paragraph : paragraph + 2].tolist()
         part = slice(begin + first, min(begin + first + size, end))
@@ -251,36 +268,48 @@ class Windows(Sequence[Window]):
         context_start = len(query) + 2
         answer = tokens["answers"][row]
         positions = [0, 0]
+        # A question without an answer has `answer[0]` < 0.
         if first <= answer[0] and answer[1] < first + count:
             positions = (context_start + answer - first).tolist()
         context = tokens["context_ids"][part]
         ids = np.concatenate([self._cls, query, self._sep, context, self._sep])
-        best = _best_windows(end - begin, size, step)[first : first + count]
-        question, text = self.questions[row], self.dataset.paragraphs[paragraph].context
-        fields = ids, context_start, tokens["context_spans"][part], best == index
-        return Window(question, text, *fields, *positions)
+        best = _find_best_windows(end - begin, size, step)[first : first + count]
+        return Window(
+            question=self.questions[row],
+            text=self.dataset.paragraphs[paragraph].context,
+            ids=ids,
+            context_start=context_start,
+            spans=tokens["context_spans"][part],
+            max_context=best == index,
+            start_position=positions[0],
+            end_position=positions[1],
+        )
 
     @property
-    def split_answers(self) -> int:
+    def split_answer_count(self) -> int:
         """The number of answers that no window contains completely."""
         first, last = self._tokens["answers"].T
-        # Of the windows with the first token, the last one ends latest.
+        # `index` is the last window of each question that contains the answer's first
+        # token. If it does not contain the whole answer, no window does.
         index = np.minimum(first // self._steps, np.diff(self.bounds) - 1)
         return int(((first >= 0) & (last >= index * self._steps + self._sizes)).sum())
 
-    def batch(
+    def make_batch(
         self, rows: np.ndarray, length: int, targets: bool = False
     ) -> dict[str, np.ndarray]:
-        """Makes a batch of windows: `Window.features`, int32 [B, length].
+        """Makes a batch of windows: the arrays of `Window.make_inputs`, stacked.
 
         Args:
             rows: indices of windows, int [B].
             length: number of positions with padding.
             targets: whether to add `start_positions`, `end_positions` and
                 `is_impossible`, int32 [B]; these are the released names.
+
+        Returns:
+            Arrays by name: the inputs of the model, int32 [B, length], and the targets.
         """
         windows = [self[int(row)] for row in rows]
-        parts = [window.features(length) for window in windows]
+        parts = [window.make_inputs(length) for window in windows]
         batch = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
         if targets:
             positions = [(each.start_position, each.end_position) for each in windows]
@@ -290,21 +319,29 @@ class Windows(Sequence[Window]):
         return batch
 
 
-def windows(
+def make_windows(
     dataset: Dataset, tokenizer: Tokenizer, settings: Any, *, training: bool = False
 ) -> Windows:
-    """Makes the windows of all questions; see `encode` and `Windows`."""
+    """Tokenizes all questions and contexts, and divides them into windows.
+
+    Args:
+        dataset: the questions.
+        tokenizer: the vocabulary.
+        settings: settings with `max_seq_length`, `doc_stride`, `max_query_length`.
+        training: whether to locate the answers, for targets.
+    """
     tokens = encode(dataset, tokenizer, training=training)
     return Windows(dataset, tokens, tokenizer, settings)
 
 
 @functools.lru_cache(4096)
-def _best_windows(count: int, size: int, step: int) -> np.ndarray:
-    """Returns the window in which each token has the most context.
+def _find_best_windows(count: int, size: int, step: int) -> np.ndarray:
+    """Returns the window of one context in which each token has the most context.
 
-    **As released:** the score of a token's context is the smaller number of context
-    tokens at its two sides, plus `PER_TOKEN` times the number of context tokens in the
-    window. The first of several windows with the highest score is returned.
+    **As released:** a token has a score in each window that contains it. The score is
+    the number of context tokens before or after the token in the window, whichever is
+    smaller, plus `SCORE_PER_TOKEN` times the number of all context tokens of the
+    window. If several windows have the highest score, the first one is returned.
 
     Args:
         count: number of tokens of the context.
@@ -312,15 +349,17 @@ def _best_windows(count: int, size: int, step: int) -> np.ndarray:
         step: number of tokens between the starts of two windows.
 
     Returns:
-        The index of the window, int64 [count].
+        The index of each token's window, int64 [count].
     """
-    # All scores are at least 0.
+    # Scores are not negative, so -1 is below the score of any window.
     best, best_scores = np.zeros(count, np.int64), np.full(count, -1.0)
-    # `first` is the first token of each window.
+    # `first` is the index of a window's first token in the context.
     for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
         length = min(size, count - first)
-        before, part = np.arange(length), slice(first, first + length)
-        scores = np.minimum(before, before[::-1]) + PER_TOKEN * length
+        # Numbers of context tokens before each token of the window, and after it.
+        before, after = np.arange(length), np.arange(length)[::-1]
+        part = slice(first, first + length)
+        scores = np.minimum(before, after) + SCORE_PER_TOKEN * length
         best[part][scores > best_scores[part]] = index
         best_scores[part] = np.maximum(scores, best_scores[part])
     return best

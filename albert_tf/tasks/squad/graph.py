@@ -16,7 +16,7 @@ from albert_tf.model import models
 from albert_tf.tasks import serving
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.answers import NO_SPAN_SCORE
-from albert_tf.tasks.squad.features import PER_TOKEN
+from albert_tf.tasks.squad.features import SCORE_PER_TOKEN
 from albert_tf.tasks.squad.pipeline import check_threshold
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
@@ -25,7 +25,8 @@ from albert_tf.text.tokenization import Tokenizer
 _NO_WINDOW = np.iinfo(np.int32).max
 # Character offsets of an answer in its context.
 _OFFSETS = ("begin", "end")
-# The results of `_score_pairs` and `_score_beams`.
+# The results of `_score_pairs` and `_score_candidates`: for each window its candidates,
+# as positions of tokens with a score, and the score of "no answer".
 _SCORE_SPECS = {
     "first": tf.TensorSpec([None, None], tf.int32),
     "last": tf.TensorSpec([None, None], tf.int32),
@@ -40,7 +41,7 @@ def question_answering(
     settings: SquadSettings | None = None,
     threshold: float | None = None,
 ) -> serving.ServingFunction:
-    """Returns a function that answers questions from a context of any length.
+    """Returns a function that answers questions from contexts, for a SavedModel.
 
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B]; `begin`
     and `end`, int32 [B], its characters [begin, end) in the context, -1 without an
@@ -85,20 +86,21 @@ def question_answering(
         outputs = model(batch)
         if is_linear:
             return _score_pairs(outputs, batch["input_mask"], size)
-        return _score_beams(outputs, model.head.end_n_top)
+        return _score_candidates(outputs, model.head.end_n_top)
 
     def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Invalid bytes become characters, so that offsets count characters.
+        # An invalid byte becomes U+FFFD, so that offsets count characters.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = inputs.tokenize(question)
         ids, begins, ends = inputs.tokenize.encode_with_offsets(context)
         query_lengths = tf.minimum(query.row_lengths(), options.max_query_length)
         windows = _Windows(ids, query_lengths, options)
-        batch = windows.inputs(query, ids, tokenizer, min_length)
+        batch = windows.encode(query, ids, tokenizer, min_length)
         scores = serving.map_in_chunks(score, batch, _SCORE_SPECS)
         spans = windows.select_spans(scores, options.max_answer_length)
         spans = _add_texts(spans, context, begins.values, ends.values)
-        outputs = _outputs(_n_best(spans, tf.size(question), size), size, has_odds)
+        best = _select_best(spans, tf.size(question), size)
+        outputs = _make_outputs(best, size, has_odds)
         if has_odds:
             # The lowest "no answer" logit of all windows of each question.
             odds = tf.math.unsorted_segment_min(
@@ -117,7 +119,7 @@ def question_answering(
 
 
 class _Windows:
-    """The windows of all questions; see `features`.
+    """The windows of all questions, divided as in `features.Windows`.
 
     Attributes:
         row: int32 [W], the question of each window.
@@ -139,7 +141,8 @@ class _Windows:
         # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
-        # Floor division of a negative number rounds the number of windows up.
+        # The number of windows is rounded up, because the floor division of a negative
+        # number rounds away from 0.
         count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
@@ -162,15 +165,16 @@ class _Windows:
         window = tf.cast(inner.value_rowids(), tf.int32)
         length = tf.gather(self.length, window)
         side = tf.minimum(inner.values, length - 1 - inner.values)
-        score = tf.cast(side, tf.float64) + PER_TOKEN * tf.cast(length, tf.float64)
+        score = tf.cast(side, tf.float64)
+        score += SCORE_PER_TOKEN * tf.cast(length, tf.float64)
         token = tf.gather(self.start, window) + inner.values
         best = tf.math.unsorted_segment_max(score, token, count)
-        # If several windows have the best score, the first one counts.
+        # If several windows have the best score, the first one is the best window.
         windows = tf.where(score == tf.gather(best, token), window, _NO_WINDOW)
         best_window = tf.math.unsorted_segment_min(windows, token, count)
         return tf.gather(best_window, token) == window
 
-    def inputs(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
+    def encode(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
         """Returns the model's inputs with `p_mask`, int32 [W, T].
 
         Args:
@@ -194,7 +198,7 @@ class _Windows:
         return {**inputs, "p_mask": tf.cast(~is_possible, tf.int32)}
 
     def select_spans(self, scores: Mapping[str, tf.Tensor], max_answer_length: int):
-        """Returns the valid spans; see `answers.make_spans`.
+        """Returns the valid spans of all windows, as `answers.make_spans` does.
 
         Args:
             scores: `first` and `last`, int32 [W, candidates], positions; `score`,
@@ -213,7 +217,8 @@ class _Windows:
         indices = tf.where(is_valid)
         window = indices[:, 0]
         first, last = tf.gather_nd(first, indices), tf.gather_nd(last, indices)
-        # Index of the window's first token in `_max_context`.
+        # `_max_context` has the context tokens of one window after the other. `before`
+        # is the number of those before the window of each span.
         before = tf.gather(tf.cumsum(self.length, exclusive=True), window)
         has_max = tf.gather(self._max_context, before + tf.cast(first, tf.int64))
         offset = tf.cast(tf.gather(self.start, window), tf.int32)
@@ -229,8 +234,8 @@ class _Windows:
 def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Tensor]:
     """Combines each of the best starts with each of the best ends.
 
-    See `answers.make_spans`. `null` is the score of "no answer": the sum of both logits
-    of [CLS].
+    The result has the tensors of `_SCORE_SPECS`. `null` is the score of "no answer":
+    the sum of both logits of [CLS].
 
     Args:
         outputs: the outputs of the linear head.
@@ -243,8 +248,8 @@ def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Ten
         for name in ("start_logits", "end_logits")
     ]
     # The best logits of starts and of ends, and their positions.
-    (start, first), (end, last) = tops
-    score = tf.cast(start, tf.float64)[:, :, None] + tf.cast(end, tf.float64)[:, None]
+    (starts, first), (ends, last) = tops
+    score = tf.cast(starts, tf.float64)[:, :, None] + tf.cast(ends, tf.float64)[:, None]
     shape = [-1, count * count]
     return {
         "first": tf.repeat(first, count, axis=1),
@@ -254,8 +259,8 @@ def _score_pairs(outputs, mask: tf.Tensor, n_best_size: int) -> dict[str, tf.Ten
     }
 
 
-def _score_beams(outputs, end_n_top: int) -> dict[str, tf.Tensor]:
-    """Returns the spans of the conditional head; see `answers.make_spans`.
+def _score_candidates(outputs, end_n_top: int) -> dict[str, tf.Tensor]:
+    """Returns the tensors of `_SCORE_SPECS` for the candidates of the conditional head.
 
     Args:
         outputs: the outputs of the head.
@@ -289,8 +294,8 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
     return {**spans, "text": texts, "begin": begin, "end": end}
 
 
-def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
-    """Returns the best spans of each question, which have different texts.
+def _select_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
+    """Returns the best spans of each question, only one for each text.
 
     Args:
         spans: tensors [M] by name, in the order of the windows.
@@ -300,13 +305,13 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     Returns:
         `text`, `score`, `begin` and `end`, ragged [B, None], best first.
     """
-    # Sort by question, and the spans of a question by score.
+    # `order` has indices of spans: sorted by question, and within a question by score.
     by_score = tf.argsort(spans["score"], direction="DESCENDING", stable=True)
     order = tf.gather(
         by_score, tf.argsort(tf.gather(spans["row"], by_score), stable=True)
     )
     row, text = tf.gather(spans["row"], order), tf.gather(spans["text"], order)
-    # Keep the first span with each text of a question.
+    # From here on, `order` has only the first span with each text of a question.
     keys, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], " "))
     first = tf.math.unsorted_segment_min(
         tf.range(tf.size(number)), number, tf.size(keys)
@@ -314,6 +319,7 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     row, order = tf.gather(row, first), tf.gather(order, first)
     counts = tf.math.bincount(row, minlength=rows, maxlength=rows, dtype=tf.int64)
     starts = tf.cumsum(counts, exclusive=True)
+    # For each question, the indices in `order` of its first `size` spans.
     best = tf.ragged.range(starts, starts + tf.minimum(counts, size))
     order = tf.gather(order, best.values)
     return {
@@ -322,11 +328,11 @@ def _n_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     }
 
 
-def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
+def _make_outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     """Returns the outputs of `question_answering`, except for `null_odds`.
 
     Args:
-        best: the result of `_n_best`.
+        best: the result of `_select_best`.
         size: number of spans per question; shorter lists are filled.
         has_odds: whether the version is SQuAD 2.0.
     """
@@ -337,13 +343,13 @@ def _outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
     # Without a span, the start and the end each have `NO_SPAN_SCORE`; in SQuAD 1.1, 0.
-    score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
+    empty_score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _OFFSETS)
     return {
         "answer": texts[:, 0],
         "begin": begin[:, 0],
         "end": end[:, 0],
-        "score": tf.cast(tf.where(has_no_span, score, scores[:, 0]), tf.float32),
+        "score": tf.cast(tf.where(has_no_span, empty_score, scores[:, 0]), tf.float32),
         "probability": probabilities[:, 0],
         "n_best_answers": texts,
         "n_best_probabilities": probabilities,

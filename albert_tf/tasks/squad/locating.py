@@ -1,8 +1,9 @@
 """Locates the training answers in their contexts.
 
-Some label tools count `answer_start` in UTF-16 units or in bytes. An answer may differ
-from its context in white space, normal form or letter case, if both have the same
-tokens.
+The file's `answer_start` need not be exact. Some label tools count it in UTF-16 units
+or in bytes; such units are recognized. A wrong one is corrected. The text of an answer
+may differ from the context in white space, Unicode normal form or letter case, if both
+texts have the same tokens.
 """
 
 import functools
@@ -17,18 +18,18 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.squad.reading import Answer, Dataset
 from albert_tf.text.tokenization import CharacterMap, Tokenizer
 
-# Units of `answer_start` other than characters: encoding and bytes per unit.
+# Units of `answer_start` other than characters: {name: (encoding, bytes per unit)}.
 _UNITS = {"UTF-16 units": ("utf-16-le", 2), "bytes of UTF-8": ("utf-8", 1)}
 
 
 class Locations(NamedTuple):
-    """The answers of a dataset, by the indices of their questions.
+    """The located answers of a dataset, by the indices of their questions.
 
     Attributes:
         answers: answers with the texts and starts that they have in the contexts;
-            impossible questions have none.
-        reasons: for each skipped question, the reason.
-        notes: lines to log.
+            impossible and skipped questions have none.
+        reasons: the reason for each skipped question.
+        notes: texts to log.
     """
 
     answers: dict[int, Answer]
@@ -41,17 +42,19 @@ def locate(
 ) -> Locations:
     """Locates the first answer of each question.
 
-    `answer_start` counts characters, or another unit if it fits all answers. If no unit
-    fits, each answer is located nearest to its `answer_start`.
+    The unit of `answer_start` is the first one of characters, UTF-16 units and bytes
+    with which all answers are at their `answer_start`. If there is no such unit, it
+    counts characters, and each answer gets the nearest location with its text.
 
     Args:
         dataset: the training questions.
-        tokenizer: an answer may differ from its context if their tokens are equal.
+        tokenizer: makes the tokens in which an answer and its context must agree.
         skip_bad_rows: whether to skip questions without an answer in the context.
 
     Raises:
-        InputError: a question that is not impossible has no answer, an empty one, or
-            one that is not in its context. With `skip_bad_rows`: no question remains.
+        InputError: a question that is not impossible has no answer, an empty answer, or
+            an answer that is not in its context. With `skip_bad_rows`: no question
+            remains.
     """
     questions = list(dataset.questions)
     pairs = [(q, p.context) for p in dataset.paragraphs for q in p.questions]
@@ -60,7 +63,7 @@ def locate(
         for i, (question, context) in enumerate(pairs)
         if question.answers and not question.is_impossible
     }
-    # The reason for each question that cannot be trained on.
+    # Why a question cannot be trained on, by the index of the question.
     reasons: dict[int, str] = {}
     for i, question in enumerate(questions):
         if not question.is_impossible and i not in searches:
@@ -80,6 +83,7 @@ def locate(
             f"texts, or use --skip_bad_rows to leave such questions out"
         )
     notes = [f"Warning: {share} are left out: {format_ids(reasons)}"] if reasons else []
+    # `matches` has the located answer of each question, or None.
     for unit in ("characters", *_UNITS):
         matches = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
         if all(matches.values()):
@@ -87,6 +91,7 @@ def locate(
     else:
         unit, matches = "characters", {i: each.nearest for i, each in searches.items()}
     answers = {i: answer for i, answer in matches.items() if answer}
+    # Distances between `answer_start` and the location, such as "+2".
     moves = {
         i: f"{answer.start - searches[i].begin:+,}"
         for i, answer in answers.items()
@@ -104,10 +109,10 @@ def locate(
 
 
 class _Search:
-    """The search for an answer in its context.
+    """Searches the context of a question for its answer.
 
     Attributes:
-        begin: `answer_start`, moved past the white space that begins the answer.
+        begin: `answer_start` plus the white space at the beginning of the answer.
     """
 
     def __init__(self, context: str, answer: Answer, tokenizer: Tokenizer):
@@ -118,7 +123,7 @@ class _Search:
         self.begin = answer.start + self._indent
 
     def start_in(self, unit: str) -> int:
-        """Converts `answer_start` from a unit to characters."""
+        """Returns `answer_start` in characters, if the file counts it in `unit`."""
         if unit not in _UNITS:
             return self._start
         encoding, size = _UNITS[unit]
@@ -126,7 +131,11 @@ class _Search:
         return len(before.decode(encoding, "ignore"))
 
     def find(self, start: int) -> Answer | None:
-        """Returns the answer at a character of the context; None if it is not there."""
+        """Returns the answer at an `answer_start`; None if the context differs there.
+
+        Args:
+            start: `answer_start` in characters.
+        """
         begin = start + self._indent
         if self._text and start >= 0 and self._context.startswith(self._text, begin):
             return Answer(self._text, begin)
@@ -134,7 +143,7 @@ class _Search:
 
     @functools.cached_property
     def nearest(self) -> Answer | None:
-        """The answer at `answer_start` or the nearest location; None if not found."""
+        """The answer at the location nearest to `answer_start`, or None."""
         return self.find(self._start) or min(
             self._matches,
             key=lambda answer: abs(answer.start - self.begin),
@@ -143,7 +152,7 @@ class _Search:
 
     @functools.cached_property
     def _matches(self) -> list[Answer]:
-        """All parts of the context that have the tokens of the answer, in order."""
+        """All parts of the context with the same tokens as the answer, in order."""
         context, folded = self._context, self._context.translate(_FOLD_MAP)
         # The index in `context` of each character of `folded`.
         origins = np.repeat(
@@ -154,6 +163,7 @@ class _Search:
         index = folded.find(text) if text else -1
         while index >= 0:
             begin, end = int(origins[index]), int(origins[index + len(text) - 1]) + 1
+            # `folded` lacks the accents after the last character.
             while end < len(context) and unicodedata.combining(context[end]):
                 end += 1
             if self._tokenizer.encode(context[begin:end]) == ids:
@@ -163,7 +173,11 @@ class _Search:
 
 
 def _fold(character: str) -> str:
-    """Normalizes a character, and drops it if a tokenizer may drop it."""
+    """Returns a character in a form in which equal tokens have equal texts.
+
+    Characters that a tokenizer may drop become "": control characters (category C),
+    combining marks (M) and white space (Z).
+    """
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     return "".join(c for c in decomposed if unicodedata.category(c)[0] not in "CMZ")
 

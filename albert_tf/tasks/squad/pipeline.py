@@ -7,13 +7,17 @@ from albert_tf.tasks.squad import answers, features
 from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
 from albert_tf.text import inputs
 
+# The id of the question of a row; the answers to several questions are read by id.
+_ID = ""
+
 
 class QuestionAnsweringPipeline(FineTunedPipeline):
     """Finds the span of a context that answers a question."""
 
     settings_class = SquadSettings
-    options = ("threshold", "top_k")
-    fields = dict.fromkeys(["question", "context"], False)  # not lists of texts
+    option_names = ("threshold", "top_k")
+    # The keys of a row. False means that the value is a text, not a list of texts.
+    fields = dict.fromkeys(["question", "context"], False)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -25,19 +29,20 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         self.min_length = settings.min_length
 
     def preprocess(self, row):
+        # Only the first tokens of a question are used; `cut` saves the memory for more.
         text = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
-        question = Question(id="", text=text, answers=(), is_impossible=False)
-        paragraphs = (Paragraph(row["context"], (question,)),)
-        dataset = Dataset("", self.settings.version, paragraphs)
-        windows = features.windows(dataset, self.tokenizer, self.settings)
-        arrays = [window.features(len(window.ids)) for window in windows]
+        question = Question(id=_ID, text=text, answers=(), is_impossible=False)
+        paragraph = Paragraph(context=row["context"], questions=(question,))
+        dataset = Dataset("", self.settings.version, paragraphs=(paragraph,))
+        windows = features.make_windows(dataset, self.tokenizer, self.settings)
+        arrays = [window.make_inputs(len(window.ids)) for window in windows]
         return Example(row, arrays, windows)
 
     def score(self, example, outputs):
         return answers.collect_answers(example.context, outputs, self.settings)
 
     def decide(self, row, scores):
-        odds = scores.null_odds.get("")  # by the question's id
+        odds = scores.null_odds.get(_ID)  # None in SQuAD 1.1
         best = [
             {
                 "answer": text,
@@ -45,13 +50,14 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
                 "end": end,
                 "probability": round_floats(entry["probability"]),
             }
-            for (text, begin, end), entry in scores.n_best[""].items()
-            if begin >= 0  # otherwise, no span is valid
+            for (text, begin, end), entry in scores.n_best[_ID].items()
+            # If no span is valid, the n-best list has one entry, with `begin` -1.
+            if begin >= 0
         ]
         empty = {"answer": "", "begin": -1, "end": -1}
         answer = {**best[0]} if best else {**empty, "probability": 0.0}
         if None not in (self.threshold, odds) and odds > self.threshold:
-            answer |= empty  # keeps the probability of the best span
+            answer |= empty  # the probability is still the one of the best span
         if odds is not None:
             answer["null_odds"] = round_floats(odds)
         if self.top_k is not None:

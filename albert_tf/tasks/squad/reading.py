@@ -1,4 +1,4 @@
-"""Reads questions in the formats of SQuAD 1.1 and 2.0 and of `datasets`.
+"""Reads questions in the format of SQuAD 1.1 and 2.0, or of the library `datasets`.
 
     {"version": "1.1", "data": [{"paragraphs": [{"context": text, "qas": [
         {"id": text, "question": text, "is_impossible": false,
@@ -7,14 +7,14 @@
     {"id": text, "context": text, "question": text,
      "answers": {"text": [text], "answer_start": [character]}}
 
-In the second form, each question is a line, or an item of a list. The list is the whole
-file, or the value of `data` in an object. Both forms of `answers` are read in both
-formats. The file may be compressed with gzip.
+In the second format (`datasets`), each question is a line, or an item of a list. The
+list is the whole file, or the value of `data` in an object. In both formats, `answers`
+may be a list of objects or one object with lists. The file may be compressed with gzip.
 
 `version`, `is_impossible` and answers that a run does not need may be absent. In SQuAD
-2.0, a question without answers is impossible, as in the official script. This does not
-apply to a file in which no question has an answer or is marked as impossible. An id may
-be a number. Other keys are ignored.
+2.0, a question without answers is impossible, as in the official script. But if no
+question of a file has an answer or is marked as impossible, all questions are
+unlabeled. An id may be a number. Other keys are ignored.
 """
 
 import collections
@@ -32,8 +32,8 @@ from albert_tf.data.files import read_text
 from albert_tf.data.json_values import get
 from albert_tf.errors import InputError
 
-# Keys of a question in the second form. An article of the first form lacks them.
-_RECORD_KEYS = ("context", "question")
+# Keys of a question in the second format. An article of the first format lacks them.
+_QUESTION_KEYS = ("context", "question")
 
 
 class Answer(NamedTuple):
@@ -87,8 +87,11 @@ class Dataset:
             yield from paragraph.questions
 
     @property
-    def first_question_without_answer(self) -> str | None:
-        """The id of the first unlabeled question, which cannot be scored."""
+    def first_unlabeled_id(self) -> str | None:
+        """The id of the first unlabeled question, which cannot be scored, or None.
+
+        An unlabeled question has no answer and is not marked as impossible.
+        """
         unlabeled = (q.id for q in self.questions if not (q.answers or q.is_impossible))
         return next(unlabeled, None)
 
@@ -100,19 +103,19 @@ def read(
 
     Args:
         path: a text file with JSON or JSON lines, see `files.read_text`.
-        version: "1.1" or "2.0". By default 2.0 if a question is impossible, if the
-            file's `version` is 2, or if it has no `version` and only some questions
-            have answers; otherwise 1.1.
+        version: "1.1" or "2.0". The default is "2.0" if the file's `version` is 2, if a
+            question is marked as impossible, or if the file has no `version` and only
+            some of its questions have answers. Otherwise the default is "1.1".
         encoding: the encoding of a file without a byte order mark, by default UTF-8.
 
     Raises:
-        InputError: the file cannot be read or is not JSON, a key is missing or has
-            another type, or an id occurs twice. The message names the file, and the
-            id or the location of the question.
+        InputError: the file cannot be read or is not JSON, a key is missing, a value
+            has the wrong type, or an id occurs twice. The message names the file, and
+            the id or the location of the question.
     """
     header: dict[str, Any] = {}  # receives the object that contains the list of items
     items = list(json_values.locate_rows(read_text(path, encoding), path, header))
-    pairs = [pair for location, item in items for pair in _read(item, location, path)]
+    pairs = [pair for location, item in items for pair in _parse(item, location, path)]
     questions = [question for _, question in pairs]
     if not questions:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
@@ -147,7 +150,7 @@ def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
         location: the question's location, for messages.
 
     Raises:
-        InputError: `value` has another form.
+        InputError: `value` is something else.
     """
     items = [] if value is None else value
     if isinstance(items, dict):
@@ -169,15 +172,17 @@ def parse_answers(value: Any, location: str) -> tuple[Answer, ...]:
     return tuple(answers)
 
 
-def _read(item: Any, location: str, path: str | Path) -> Iterator[tuple[str, Question]]:
-    """Yields the context and the question, for each question of an item.
+def _parse(
+    item: Any, location: str, path: str | Path
+) -> Iterator[tuple[str, Question]]:
+    """Yields a pair of the context and the question for each question of an item.
 
     Args:
-        item: an article of the first form, or a question of the second form.
+        item: an article of the first format, or a question of the second format.
         location: the item's location, for messages.
         path: the file, for messages.
     """
-    if isinstance(item, dict) and not item.keys().isdisjoint(_RECORD_KEYS):
+    if isinstance(item, dict) and not item.keys().isdisjoint(_QUESTION_KEYS):
         question = _parse_question(item, location, path)
         yield get(item, "context", str, location), question
         return
@@ -202,10 +207,10 @@ def _parse_question(value: Any, location: str, path: str | Path) -> Question:
 
 
 def _infer_version(version: Any, questions: Sequence[Question]) -> str:
-    """Returns "1.1" or "2.0".
+    """Returns the version of a file, "1.1" or "2.0", as explained for `read`.
 
     Args:
-        version: the value of the key in the file, or None.
+        version: the value of `version` in the file, or None.
         questions: all questions.
     """
     # 2 is the first number of "2.0", "v2.0" and "squad_v2", but not of a date.

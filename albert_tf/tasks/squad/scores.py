@@ -60,20 +60,22 @@ def evaluate_files(
     threshold: float | None = None,
     version: str | None = None,
 ) -> dict[str, float]:
-    """Scores a file of predictions; see `evaluate`.
+    """Scores a file of predictions, and returns the metrics of `evaluate`.
 
     Args:
-        dataset_json: questions and answers; see `reading`.
-        predictions_json: {question id: answer}; ids that the dataset lacks are ignored.
-            Questions without a prediction score 0, and a warning gives their number.
-        null_odds_json: {question id: score of "no answer"}.
-        threshold: see `evaluate`.
+        dataset_json: file of questions and answers, in a format of `reading`.
+        predictions_json: file with {question id: answer}. Ids that the dataset lacks
+            are ignored. Questions without a prediction score 0, and a warning gives
+            their number.
+        null_odds_json: file with {question id: null odds}, the scores of "no answer".
+        threshold: questions with higher null odds count as not answered; None means no
+            threshold.
         version: version of the official script, "1.1" or "2.0"; by default the
             dataset's version.
 
     Raises:
-        InputError: a file cannot be read or has another form; no id of the predictions
-            is in the dataset; or see `evaluate`.
+        InputError: a file cannot be read or has wrong contents, no id of the
+            predictions is in the dataset, or `evaluate` raises it.
     """
     dataset = read(dataset_json, version)
     answers = _read_values(predictions_json, str, "answers")
@@ -106,15 +108,17 @@ def evaluate(
         dataset: questions and answers.
         predictions: {question id: answer}, "" for no answer. A question without a
             prediction scores 0.
-        null_odds: {question id: score of "no answer"}, only for SQuAD 2.0. With null
-            odds, the result has the best thresholds.
+        null_odds: {question id: null odds}, the scores of "no answer", only for SQuAD
+            2.0. With null odds, the result has the best thresholds.
         threshold: questions with higher null odds count as not answered; None means no
             threshold.
 
     Returns:
-        Percentages. SQuAD 1.1: `exact_match`, `f1`. SQuAD 2.0: `exact`, `f1`, `total`;
-        the same with `HasAns_` and `NoAns_` if there are such questions; with null odds
-        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+        Metrics by name: percentages, numbers of questions (`total`) and thresholds
+        (`thresh`). SQuAD 1.1 has `exact_match` and `f1`. SQuAD 2.0 has `exact`, `f1`
+        and `total`; the same three with the prefix `HasAns_` or `NoAns_` for the
+        questions with or without a true answer; and with null odds `best_exact`,
+        `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
 
     Raises:
         InputError: a question has no null odds, or there is a threshold without null
@@ -130,11 +134,11 @@ def evaluate(
     if threshold is not None and null_odds is None:
         raise InputError(f"threshold {threshold}: needs null odds to compare with")
     questions = list(dataset.questions)
-    # The scores if all questions are answered.
+    # The scores with no threshold, by name and question id.
     raw_scores = _score_answers(dataset, predictions)
     ids = [question.id for question in questions]
     if is_v1:
-        means = _means(raw_scores, "", ids)
+        means = _average(raw_scores, "", ids)
         return {"exact_match": means["exact"], "f1": means["f1"]}
     answerable = {question.id for question in questions if question.answers}
     scores = {name: {**values} for name, values in raw_scores.items()}
@@ -143,23 +147,23 @@ def evaluate(
             if id not in null_odds:
                 raise InputError(f"{dataset.path}: question {id!r} has no null odds")
             if threshold is not None and null_odds[id] > threshold:
-                # The question counts as not answered.
+                # The question counts as not answered, which may be correct.
                 for values in scores.values():
                     values[id] = float(id not in answerable)
-    metrics = _means(scores, "", ids)
+    metrics = _average(scores, "", ids)
     for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
         if subset := [id for id in ids if (id in answerable) is has_answer]:
-            metrics |= _means(scores, prefix, subset)
+            metrics |= _average(scores, prefix, subset)
     if null_odds is not None:
         for name, values in raw_scores.items():
-            best, best_at = best_threshold(
+            best, best_at = find_best_threshold(
                 values, predictions, null_odds, answerable, len(ids)
             )
             metrics |= {f"best_{name}": best, f"best_{name}_thresh": best_at}
     return metrics
 
 
-def best_threshold(
+def find_best_threshold(
     scores: Mapping[str, float],
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
@@ -172,9 +176,9 @@ def best_threshold(
     odds. If the mean score is highest without any answers, the threshold is 0.
 
     Args:
-        scores: scores in [0, 1] by question id, if all questions are answered.
+        scores: {question id: score in [0, 1]} if all questions are answered.
         predictions: the answers, "" for no answer.
-        null_odds: {question id: score of "no answer"}.
+        null_odds: {question id: null odds}.
         answerable: ids of the questions that have an answer.
         total: number of questions, including those without a prediction.
 
@@ -185,6 +189,7 @@ def best_threshold(
     ids = [id for id in sorted(null_odds, key=null_odds.__getitem__) if id in scores]
     # If no question is answered, each question without a true answer scores 1.
     unanswered = float(sum(id not in answerable for id in scores))
+    # The change of the sum of all scores if one more question is answered.
     gains = [scores[id] if id in answerable else -bool(predictions[id]) for id in ids]
     totals = list(itertools.accumulate(gains, initial=unanswered))
     count = totals.index(max(totals))  # number of questions to answer
@@ -197,9 +202,9 @@ def search_threshold(
     """Returns the threshold with the highest F1, for use with other questions.
 
     Args:
-        dataset: SQuAD 2.0 questions, not those that the threshold will be used for.
+        dataset: SQuAD 2.0 questions; the threshold is then used for other questions.
         predictions: an answer to each question.
-        null_odds: {question id: score of "no answer"}.
+        null_odds: {question id: null odds}.
 
     Raises:
         InputError: no question has an answer, or null odds are missing.
@@ -217,12 +222,12 @@ def center_threshold(
 ) -> float:
     """Returns the best threshold for F1, midway between two values of the null odds.
 
-    The official threshold equals the null odds of a question. So the rounding of
-    another runtime could change whether that question is answered.
+    The threshold of the official script equals the null odds of one question. So the
+    rounding of another runtime could change whether that question is answered.
 
     Args:
         metrics: the result of `evaluate` with null odds.
-        null_odds: {question id: score of "no answer"}.
+        null_odds: {question id: null odds}.
 
     Returns:
         The threshold. It is 1 above all null odds if all questions should be answered,
@@ -233,7 +238,7 @@ def center_threshold(
     count = 0  # number of questions to answer
     if metrics["best_f1"] > f1_without_answers:
         count = bisect.bisect_right(odds, metrics["best_f1_thresh"])
-    # With 2, the mean is 1 below or above all null odds.
+    # At the ends, the mean of a value and the value 2 away from it is 1 away from it.
     below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][count : count + 2]
     return (below + above) / 2.0
 
@@ -241,7 +246,10 @@ def center_threshold(
 def _score_answers(
     dataset: Dataset, predictions: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Returns the exact match and the F1 of each prediction, without a threshold."""
+    """Returns `exact` and `f1` in [0, 1] of each prediction, without a threshold.
+
+    The result has a dict by question id for each of the two names.
+    """
     is_v1 = dataset.version == "1.1"
     scores: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
     for question in dataset.questions:
@@ -251,8 +259,8 @@ def _score_answers(
                 f"with; in SQuAD 1.1 each needs one or more"
             )
         if (answer := predictions.get(question.id)) is not None:
-            # In SQuAD 2.0, true answers of only punctuation and articles do not count.
-            # Without a true answer, the empty prediction is correct.
+            # In SQuAD 2.0, a true answer of only punctuation and articles is ignored.
+            # If no true answer is left, "" is the correct prediction.
             texts = [each.text for each in question.answers]
             truths = [text for text in texts if is_v1 or normalize(text)] or [""]
             scores["exact"][question.id] = max(exact_match(answer, t) for t in truths)
@@ -260,12 +268,17 @@ def _score_answers(
     return scores
 
 
-def _means(
+def _average(
     scores: Mapping[str, Mapping[str, float]], prefix: str, ids: Collection[str]
 ) -> dict[str, float]:
-    """Returns the mean of each score over the ids, in percent, and their number.
+    """Returns the means of scores over ids in percent, and the number of ids.
 
     An id without a score counts as 0.
+
+    Args:
+        scores: for each name of a score, its values by question id.
+        prefix: prefix of the names in the result.
+        ids: one or more question ids.
     """
     means: dict[str, float] = {}
     for name, values in scores.items():

@@ -25,8 +25,9 @@ from albert_tf.weights import metadata
 # on which the threshold is fitted.
 THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on"
 
-# Outputs of the conditional head from which answers are made.
-_BEAM_OUTPUTS = (
+# Outputs of the conditional head from which answers are made: candidates for the start
+# and the end of an answer, and the logit of "no answer".
+_CONDITIONAL_OUTPUTS = (
     *("start_top_index", "start_top_log_probs"),
     *("end_top_index", "end_top_log_probs"),
     "cls_logits",
@@ -39,11 +40,12 @@ class QuestionAnswering(base.FineTuningTask):
     """Answers questions with spans of a context (paper: SQuAD 1.1 and 2.0).
 
     The metrics are the scores of the official scripts in percent, and in SQuAD 2.0 the
-    threshold (`null_score_diff_threshold`). An evaluation computes no loss, because a
-    question of an evaluation has several correct answers.
+    threshold for null odds (`null_score_diff_threshold`). An evaluation computes no
+    loss, because a question of an evaluation has several correct answers.
 
     Raises:
-        InputError: `max_seq_length` is below `start_n_top` or `end_n_top`.
+        InputError: the head is conditional, and `max_seq_length` is below `start_n_top`
+            or `end_n_top`.
     """
 
     task_types = ("question_answering",)
@@ -52,12 +54,13 @@ class QuestionAnswering(base.FineTuningTask):
         super().__init__(settings, *args, **kwargs)
         # The best threshold of the last evaluation.
         self._best_threshold: float | None = None
-        # No better threshold replaces a threshold from a flag.
+        # A threshold from a flag is not replaced by the best one of an evaluation.
         self._threshold_from_flag = settings.null_score_diff_threshold is not None
         if settings.version == "1.1":
             self.main_metrics = ("f1", "exact_match")
         else:
-            # A threshold is chosen after training, so F1 is the F1 with the best one.
+            # The best checkpoint has the highest `best_f1`, the F1 with the best
+            # threshold, because the threshold is chosen after training.
             self.main_metrics = ("best_f1", "f1", "exact")
         self._is_linear = settings.head == "linear"
         if settings.min_length > settings.max_seq_length:
@@ -67,47 +70,55 @@ class QuestionAnswering(base.FineTuningTask):
             )
 
     def save_assets(self, folder: Path) -> None:
-        """Writes `task.json`, but keeps the best checkpoint's threshold in the file."""
+        """Writes the vocabulary and `task.json`.
+
+        If the file already has the threshold of a best checkpoint, the threshold stays
+        in the file, unless a flag sets another one.
+        """
         saved = {} if self._threshold_from_flag else metadata.read_task(folder)
         threshold = {k: saved[k] for k in (THRESHOLD_KEY, FITTED_ON_KEY) if k in saved}
         metadata.write(folder, self.tokenizer, {**self.description, **threshold})
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
+        do_train, do_eval = run_settings.do_train, run_settings.do_eval
+        do_predict = run_settings.do_predict
         version = None
         if settings.version_2_with_negative is not None:
             version = "2.0" if settings.version_2_with_negative else "1.1"
-        elif saved_settings and not config.do_train:
+        elif saved_settings and not do_train:
             version = saved_settings.version
         splits: dict[str, list[Split]] = {}
 
         def read(path: str) -> Dataset:
+            # Until a value is assigned to `version`, it is inferred from the file.
             dataset = reading.read(path, version, settings.encoding)
             log(f"{dataset.path}: SQuAD {dataset.version}")
             return dataset
 
-        if config.do_train:
+        if do_train:
             train = read(settings.train_file)
             version = train.version
             splits["train"] = [Split("train", train)]
         if settings.predict_file:
             predict = read(settings.predict_file)
             version = predict.version
-            question = predict.first_question_without_answer
-            if question is not None and (config.do_eval or settings.fit_threshold):
+            unlabeled = predict.first_unlabeled_id
+            if unlabeled is not None and (do_eval or settings.fit_threshold):
                 raise InputError(
-                    f"{predict.path}: question {question!r} has no answer; --do_eval "
+                    f"{predict.path}: question {unlabeled!r} has no answer; --do_eval "
                     f"and --fit_threshold need answers"
                 )
             predict_splits = [Split("predict", predict)]
-            is_used = config.do_eval or config.do_predict
-            # A file without answers cannot select the best checkpoint.
-            if config.do_train and is_used and question is None:
+            # Training evaluates the file to select the best checkpoint, unless the file
+            # lacks answers.
+            if do_train and (do_eval or do_predict) and unlabeled is None:
                 splits["dev"] = predict_splits
-            # After training, the best evaluation has already scored the file.
-            if config.do_predict or (config.do_eval and not config.do_train):
+            # With --do_train, --do_eval only needs the evaluations during training.
+            if do_predict or (do_eval and not do_train):
                 splits["test"] = predict_splits
-        return _resolve_settings(settings, saved_settings, config, version), splits
+        settings = _resolve_settings(settings, saved_settings, do_train, version)
+        return settings, splits
 
     def encode(self, split: Split) -> Arrays:
         return features.encode(
@@ -127,7 +138,7 @@ class QuestionAnswering(base.FineTuningTask):
             f"{split.examples.path}: {len(windows.questions):,} questions",
             *super().summary(split),
         ]
-        if count := windows.split_answers:
+        if count := windows.split_answer_count:
             lines.append(
                 f"Warning: {split.examples.path}: {count:,} answers are whole in no "
                 f"window and are trained as no answer; use a --doc_stride below "
@@ -141,7 +152,7 @@ class QuestionAnswering(base.FineTuningTask):
         has_targets = with_labels and split.name == "train"
 
         def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-            return windows.batch(
+            return windows.make_batch(
                 rows, max(length, self.settings.min_length), has_targets
             )
 
@@ -157,16 +168,16 @@ class QuestionAnswering(base.FineTuningTask):
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         if "start_positions" not in batch:
-            return {}
+            return {}  # an evaluation has no targets and computes no loss
         names = ["start_loss", "end_loss", "answerable_loss"]
         count = ops.sum(base.example_weights(batch))
         return dict.fromkeys(names[:2] if self._is_linear else names, count)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
-        """Returns the sums of the losses of starts, ends and answerability.
+        """Returns the sums of the losses of starts and ends.
 
-        Every window of a training batch has weight 1. So a mean times the number of
-        windows is the sum.
+        The conditional head also has a loss of answerability. Every window of a
+        training batch has weight 1, so a sum is the mean times the number of windows.
         """
         weights = self.loss_weights(batch)
         if not weights:
@@ -181,30 +192,36 @@ class QuestionAnswering(base.FineTuningTask):
         pairs = zip(weights.items(), means, strict=True)
         return {name: mean * count for (name, count), mean in pairs}
 
-    def compute_loss(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-        """Returns half of the share in the sum of all losses, **as released**.
+    def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
+        """Returns half of this part's share in the sum of all losses, **as released**.
 
-        With a linear head, the loss is the mean of the start loss and the end loss.
+        So the loss of a linear head is the mean of the start loss and the end loss.
         """
-        return 0.5 * super().compute_loss(sums, weights)
+        return 0.5 * super().compute_loss(sums, totals)
 
     def prediction_outputs(self, outputs, batch):
-        """Returns the logits of all positions, or the beams and the null odds."""
-        names = answers.LOGITS if self._is_linear else _BEAM_OUTPUTS
+        """Returns the outputs of the head from which `postprocess` makes answers.
+
+        They are the logits of all positions for a linear head, otherwise the candidates
+        and the logit of "no answer".
+        """
+        names = answers.LOGITS if self._is_linear else _CONDITIONAL_OUTPUTS
         return {name: outputs[name] for name in names}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> Answers:
-        """Returns the answers to the questions, with n-best lists."""
+        """Returns the answers to the questions, with null odds and n-best lists."""
         return answers.collect_answers(split.features, predictions, self.settings)
 
     def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the SQuAD version does.
 
-        **As released:** with --fit_threshold, the threshold is the best one for the
-        scored questions. Otherwise the threshold is not fitted on them.
+        The result is empty if a question is unlabeled. **As released:** with
+        --fit_threshold, the threshold is the best one for the scored questions.
+        Otherwise the threshold is not fitted on them.
         """
-        if split.examples.first_question_without_answer is not None:
+        if split.examples.first_unlabeled_id is not None:
             return {}
+        # An evaluation can end before the last question, because of --max_eval_steps.
         dataset = select_answered(split.examples, answers)
         if dataset.version == "1.1":
             return scores.evaluate(dataset, answers.texts)
@@ -215,55 +232,63 @@ class QuestionAnswering(base.FineTuningTask):
             metrics[THRESHOLD_KEY] = threshold
         return metrics
 
-    def write(self, split: Split, answers: Answers) -> dict[str, str]:
+    def prediction_files(self, split: Split, answers: Answers) -> dict[str, str]:
+        """Returns the released files, with empty answers above the threshold."""
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder):
-        """Stores the best threshold of the checkpoint for a resumed run."""
+        """Stores the checkpoint's best threshold in `task.json`, for a resumed run."""
         if not self._threshold_from_flag and self._best_threshold is not None:
             dataset = self.evaluation_splits[0].examples
             self._store(folder, self._best_threshold, hash_ids(dataset))
 
-    def predict_and_write(self, run: base.RunContext, splits: Splits) -> None:
-        """Predicts and scores with the best weights, and stores the threshold."""
+    def predict_and_write(self, context: base.RunContext, splits: Splits) -> None:
+        """Predicts and scores with the best weights, and stores the threshold.
+
+        The threshold is for questions other than the scored ones. It is the one that
+        --fit_threshold finds, or else the flag's value, or else the stored one.
+        """
         settings = self.settings
+        # Whether `threshold` replaces the one in `task.json`.
         is_new = self._threshold_from_flag
         threshold, fitted_on = settings.threshold, ""
         for split in splits.get("test", ()):
-            answers = run.answer(split)
+            answers = context.answer(split)
             path = split.examples.path
-            if run.settings.do_predict and run.writes:
-                base.write_files(run, self.write(split, answers))
+            if context.settings.do_predict and context.writes:
+                base.write_files(context, self.prediction_files(split, answers))
             if metrics := self.compute_metrics(split, answers):
-                run.log(f"{path}: {base.format_metrics(metrics)}")
-                run.add_results(metrics)
+                context.log(f"{path}: {base.format_metrics(metrics)}")
+                context.add_results(metrics)
             else:
-                question = split.examples.first_question_without_answer
-                run.log(f"{path}: not scored; question {question!r} has no answer")
+                unlabeled = split.examples.first_unlabeled_id
+                context.log(f"{path}: not scored; question {unlabeled!r} has no answer")
             if settings.fit_threshold:
                 is_new = True
                 threshold = self._search_threshold(split.examples, answers)
                 fitted_on = hash_ids(split.examples)
         if not is_new:
-            saved = {**self.description, **metadata.read_task(run.folder)}
+            # Without a threshold from an evaluation, the one at the start stays.
+            saved = {**self.description, **metadata.read_task(context.folder)}
             threshold, fitted_on = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
-        elif run.writes:
-            self._store(run.folder, threshold, fitted_on)
+        elif context.writes:
+            self._store(context.folder, threshold, fitted_on)
         self.settings = dataclasses.replace(
             settings, threshold=threshold, threshold_fitted_on=fitted_on
         )
         if threshold is not None:
-            run.log(f"The threshold for other questions is {threshold:.4f}")
+            context.log(f"The threshold for other questions is {threshold:.4f}")
 
     def _search_threshold(self, dataset: Dataset, answers: Answers) -> float:
+        """Returns the threshold with the highest F1 on the answered questions."""
         dataset = select_answered(dataset, answers)
         return scores.search_threshold(dataset, answers.texts, answers.null_odds)
 
     def _choose_threshold(self, dataset: Dataset, answers: Answers) -> float | None:
         """Returns the threshold with which a dataset is scored.
 
-        It is not fitted on the questions of the dataset, except with --fit_threshold.
-        None in SQuAD 1.1.
+        It is None in SQuAD 1.1. Only with --fit_threshold, it is fitted on the
+        questions of this dataset.
         """
         settings = self.settings
         if settings.threshold is None:
@@ -271,6 +296,7 @@ class QuestionAnswering(base.FineTuningTask):
         if settings.fit_threshold:
             return self._search_threshold(dataset, answers)
         if settings.threshold_fitted_on == hash_ids(dataset):
+            # With a threshold fitted on the same questions, scores would be too high.
             return _DEFAULT_NULL_THRESHOLD
         return settings.threshold
 
@@ -294,14 +320,17 @@ class QuestionAnswering(base.FineTuningTask):
 
 
 def _resolve_settings(
-    settings: SquadSettings, saved: SquadSettings | None, config: Any, version: Any
+    settings: SquadSettings, saved: SquadSettings | None, do_train: bool, version: Any
 ) -> SquadSettings:
     """Sets the version, the head and the threshold at the start of a run.
+
+    If neither a flag nor the model's folder has the head, it is linear for SQuAD 1.1
+    and conditional for SQuAD 2.0.
 
     Args:
         settings: the settings of the task, from flags.
         saved: the settings in the model's folder, or None.
-        config: the run's settings.
+        do_train: whether the run trains, and does not use the saved threshold.
         version: the SQuAD version of the files; None if no file was read.
     """
     saved = saved or SquadSettings()
@@ -310,6 +339,7 @@ def _resolve_settings(
     if version == "1.1":
         for name in ("null_score_diff_threshold", "fit_threshold"):
             value = getattr(settings, name)
+            # The threshold 0.0 equals False, but is also an error.
             if value is not None and value is not False:
                 raise InputError(
                     f"--{name}={value}: only for SQuAD 2.0; in SQuAD 1.1 every "
@@ -317,7 +347,7 @@ def _resolve_settings(
                 )
     elif threshold is None:
         threshold = _DEFAULT_NULL_THRESHOLD
-        if not config.do_train and saved.threshold is not None:
+        if not do_train and saved.threshold is not None:
             threshold, fitted_on = saved.threshold, saved.threshold_fitted_on or ""
     default_head = "linear" if version == "1.1" else "conditional"
     head = settings.head or saved.head or default_head
@@ -331,7 +361,7 @@ def hash_ids(dataset: Dataset) -> str:
 
 
 def select_answered(dataset: Dataset, answers: Answers) -> Dataset:
-    """Returns a dataset of only the questions that the model answered.
+    """Returns a dataset of only the questions that have answers of the model.
 
     Raises:
         InputError: no question was answered.

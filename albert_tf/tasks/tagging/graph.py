@@ -23,20 +23,21 @@ _LABEL_SPECS = {
 }
 
 
-def windows(
+def divide(
     tokens: tf.RaggedTensor, sentences: tf.RaggedTensor, size: int, tokenizer: Tokenizer
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Divides sentences into windows.
+    """Divides S sentences with N words into W windows.
 
     Args:
         tokens: int32 [N, None], the tokens of each word.
-        sentences: [S, None], a value for each word; only the row lengths are used.
+        sentences: [S, None], any value for each word; only the row lengths are used.
         size: maximum number of tokens of a window without [CLS] and [SEP].
         tokenizer: the tokenizer of the tokens.
 
     Returns:
-        The ids of the windows, int32 [W, None], in the order of the sentences. For each
-        word, its window and the position of its first token in the window, int64 [N].
+        The ids of the windows, int32 [W, None], in the order of the sentences; and for
+        each word, the index of its window and the position of its first token in the
+        window, int64 [N] each.
     """
     is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
     tokens = in_graph.assemble(
@@ -52,9 +53,11 @@ def windows(
     start = tf.cumsum(length, exclusive=True)
     stride = max(1, size // 2)
     count = 1 + (tf.maximum(length - size, 0) + stride - 1) // stride
-    # The index of each sentence's first window.
+    # The index of each sentence's first window among all windows.
     first = tf.cumsum(count, exclusive=True)
-    # The window whose middle is nearest to the word; the first one if there are two.
+    # `number` is the window of each word, counted within its sentence: the window whose
+    # middle is nearest to the word, or the first one of two such windows. `position` is
+    # the position of the word's first token in the sentence.
     position = tokens.row_starts() - tf.gather(start, sentence)
     number = (position - (size - 1 + stride) // 2 + stride - 1) // stride
     number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
@@ -74,13 +77,13 @@ def tag_texts(
     labels: Sequence[str],
     max_seq_length: int,
 ) -> serving.ServingFunction:
-    """Returns a function that finds spans in texts of any length.
+    """Returns a function that finds spans in texts of any length, for a SavedModel.
 
     Input: `text`, string [B], which `in_graph.split_words` divides into words. Outputs:
     `types` and `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of
     the text; `probabilities`, float32 [B, S], the mean over a span's words. S is the
     maximum number of spans of a text. A span is an entity, or a word if the labels do
-    not mark entities. After the last span of a text there are "", -1 and 0. A label
+    not mark entities. Texts with fewer spans are filled with "", -1 and 0. A label
     I-TYPE begins an entity if the word before has another type, as in seqeval.
 
     Args:
@@ -97,16 +100,18 @@ def tag_texts(
     # Without truncation, because a text can have several windows.
     inputs = serving.TextInputs(model, tokenizer, max_seq_length, truncate=False)
     are_entities = has_entities(labels)
-    names = [label[2:] if are_entities else label for label in labels]  # O: ""
+    names = [label[2:] if are_entities else label for label in labels]  # "" for O
     types = sorted(set(names) - ({""} if are_entities else set()))
     type_of = [types.index(name) if name in types else -1 for name in names]
     begins_span = [not label.startswith(INSIDE) for label in labels]
 
     def answer(text: tf.Tensor) -> dict[str, tf.Tensor]:
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # bad byte: U+FFFD
+        """Returns the outputs, see `tag_texts`."""
+        # An invalid byte becomes U+FFFD, so that offsets count characters.
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words, begins, ends = in_graph.split_words(text)
         tokens = inputs.tokenize(words.values)
-        ids, window, position = windows(tokens, words, max_seq_length - 2, tokenizer)
+        ids, window, position = divide(tokens, words, max_seq_length - 2, tokenizer)
         batch = in_graph.pad(ids, ids.row_lengths(), tokenizer.pad_id)
         predicted = serving.map_in_chunks(
             lambda batch: _choose_labels(model(batch)["logits"]), batch, _LABEL_SPECS
@@ -115,12 +120,14 @@ def tag_texts(
         label = tf.gather_nd(predicted["label"], indices)
         probability = tf.gather_nd(predicted["probability"], indices)
 
+        # `kind` and `row` have a value for each word: the type of its label, its text.
         kind = tf.gather(type_of, label)
         row = words.value_rowids()
         in_span, is_first = _group_words(kind, tf.gather(begins_span, label), row)
+        # The span of each word in a span, as an index, and the number of spans.
         span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_span)
         count = tf.reduce_sum(tf.cast(is_first, tf.int32))
-        row = tf.boolean_mask(row, is_first)
+        span_row = tf.boolean_mask(row, is_first)
         begin = tf.boolean_mask(begins.values, is_first)
         end = tf.math.unsorted_segment_max(
             tf.boolean_mask(ends.values, in_span), span, count
@@ -128,7 +135,7 @@ def tag_texts(
         spans = {
             "types": tf.gather(types, tf.boolean_mask(kind, is_first)),
             "texts": tf.strings.substr(
-                tf.gather(text, row), begin, end - begin, unit="UTF8_CHAR"
+                tf.gather(text, span_row), begin, end - begin, unit="UTF8_CHAR"
             ),
             "begins": begin,
             "ends": end,
@@ -136,7 +143,7 @@ def tag_texts(
                 tf.boolean_mask(probability, in_span), span, count
             ),
         }
-        return _pad(spans, row, words.nrows())
+        return _pad(spans, span_row, words.nrows())
 
     return serving.ServingFunction(
         model, inputs, answer, serving.text_specs(pairs=False)
@@ -158,7 +165,13 @@ def _group_words(kind: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
 
 
 def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
-    """Pads the spans of `count` texts to the largest number of spans in a text."""
+    """Pads the spans of `count` texts to the largest number of spans in a text.
+
+    Args:
+        spans: tensors by name with a value for each span.
+        row: the index of each span's text.
+        count: number of texts.
+    """
     default = {"begins": -1, "ends": -1}
     return {
         name: tf.RaggedTensor.from_value_rowids(

@@ -1,4 +1,7 @@
-"""Finds labeled spans in raw text of any length, in Python; `graph` describes how."""
+"""Finds labeled spans in raw text of any length, in Python.
+
+The results are the same as in a TensorFlow graph, see the module `graph`.
+"""
 
 import numpy as np
 
@@ -12,9 +15,9 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
     """Finds entities; if labels are not O, B-TYPE or I-TYPE, each word is a span."""
 
     settings_class = TaggingSettings
-    options = ("labels",)
-    outputs = ("logits",)
-    fields = dict.fromkeys(["text"], False)  # not a list of texts
+    option_names = ("labels",)
+    output_names = ("logits",)
+    fields = dict.fromkeys(["text"], pipelines.ONE_TEXT)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -25,7 +28,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         words = [row["text"][begin:end] for begin, end in split_words(row["text"])]
         tokenizer = self.tokenizer
         tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
-        window_ids, positions = windows(tokens, self.max_seq_length - 2)
+        window_ids, positions = divide(tokens, self.max_seq_length - 2)
         inputs = [
             pipelines.single_segment([tokenizer.cls_id, *window, tokenizer.sep_id])
             for window in (window_ids if words else ())
@@ -49,7 +52,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         for (begin, end), word_scores in zip(words, scores, strict=True):
             label = self.labels[int(word_scores.argmax())]
             kind = label[2:] if self.has_entities else label
-            if kind:  # "" for O
+            if kind:  # it is "" for O
                 if not (label.startswith(INSIDE) and kind == previous_kind):
                     spans.append({"type": kind, "text": "", "begin": begin})
                     probabilities.append([])
@@ -63,7 +66,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         return {"spans": spans}
 
 
-def windows(
+def divide(
     tokens: list[list[int]], size: int
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
     """Divides a sentence into windows that overlap by half.
@@ -80,7 +83,8 @@ def windows(
     step = max(1, size // 2)
     count = 1 + (max(len(ids) - size, 0) + step - 1) // step
     starts = np.cumsum([0, *map(len, tokens)])[:-1]
-    # The window with the most context around the word; the first one if there are two.
+    # The window of each word: the one whose middle is nearest to the word, or the first
+    # one of two such windows.
     numbers = (starts - (size - 1 + step) // 2 + step - 1) // step
     numbers = np.clip(numbers, 0, count - 1)
     positions = starts - numbers * step + 1

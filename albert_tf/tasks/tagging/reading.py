@@ -27,7 +27,8 @@ from albert_tf.text.words import split_words
 OUTSIDE, BEGIN, INSIDE = "O", "B-", "I-"
 # Lines between sentences: blank lines, and the first line of a document of CoNLL-2003.
 _BOUNDARY = re.compile(r"\s*$| *-DOCSTART-([ \t]|$)")
-# Ids of CoNLL-U for multiword tokens (1-2) and for empty nodes (1.1).
+# Ids of CoNLL-U for rows that are not tokens: multiword tokens (1-2) and empty nodes
+# (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U_COLUMNS = 10
 # A label that marks the position of a word in an entity, before or after the type. The
@@ -36,8 +37,8 @@ _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_MARKS = "BSUW"
 # Possible keys of the list of spans in a row.
 _SPAN_LIST_KEYS = ("label", "labels", "entities", "spans")
-# Possible keys of the begin, the end and the type in a span.
-_SPAN = (
+# Possible keys of the begin, the end and the type of a span that is an object.
+_SPAN_KEYS = (
     ("begin", "start", "start_offset"),
     ("end", "end_offset"),
     ("type", "label", "labels"),
@@ -91,8 +92,9 @@ def read_file(
 
     Raises:
         InputError: the file cannot be read or has no sentence; lines have different
-            numbers of columns; a row of JSON has another form; the first column numbers
-            the tokens, and `token_column` is missing; or labels do not fit the scheme.
+            numbers of columns; a row of JSON is neither words with labels nor a text
+            with spans; the first column numbers the tokens, and `token_column` is
+            None; or labels do not fit the scheme.
     """
     text = files.read_text(path, encoding)
     if files.suffix(path) in (".json", ".jsonl"):
@@ -109,7 +111,7 @@ def read_file(
             f"{path}: labels {', '.join(map(repr, sorted(iob_labels)))} mark entities "
             f"and are converted to IOB2; --tag_scheme=words does not convert them"
         )
-        # Labels of only TYPE and O became I-TYPE and O: entities still lack B-.
+        # The labels were TYPE and O, and became I-TYPE and O. Entities still lack B-.
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
@@ -136,10 +138,11 @@ def _read_columns(
     sentences = [list(group) for is_sentence, group in groups if is_sentence]
     if not sentences:
         return []
-    # The first line without # has the usual columns; if there is none, the first line.
+    # The first line without # shows the columns of the file; if all lines begin with #,
+    # the first line does. `first` is its number.
     all_lines = itertools.chain.from_iterable(sentences)
-    is_usual = (line for line in all_lines if line[1][0] != "#")
-    first, usual = next(is_usual, sentences[0][0])
+    usual_lines = (line for line in all_lines if line[1][0] != "#")
+    first, usual = next(usual_lines, sentences[0][0])
     width, has_tabs = len(_split_cells(usual)), "\t" in usual
     if width == 1 and files.suffix(path) == ".csv" and "," in usual:
         raise InputError(
@@ -153,7 +156,7 @@ def _read_columns(
         looks_usual = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
         return line[0] == "#" and not (looks_usual and token == 0)
 
-    # Comments precede a sentence.
+    # Only the lines before a sentence can be comments.
     sentences = [list(itertools.dropwhile(is_comment, lines)) for lines in sentences]
     tables = [_split_rows(path, each, width, token) for each in sentences if each]
     label_index = None
@@ -235,7 +238,7 @@ def _split_cells(line: str) -> list[str]:
 
 
 def _are_numbered(columns: Iterable[Sequence[str]]) -> bool:
-    """Whether the first column numbers the tokens of each sentence or of the file.
+    """Returns whether the first column numbers the tokens of each sentence or the file.
 
     Args:
         columns: the cells of the first column in each sentence.
@@ -284,9 +287,9 @@ def _read_json(
     label_column: str | None,
     log: Callable[[str], None],
 ) -> list[Sentence]:
-    """Returns the sentences of JSON."""
+    """Returns the sentences of a JSON file; logs a warning if spans cut words."""
     sentences: list[Sentence] = []
-    cut_locations: list[str] = []  # of texts with spans that cut words
+    cut_locations: list[str] = []  # locations of texts with spans that cut words
     words: Any
     labels: Any
     for location, row in json_values.locate_rows(text, path):
@@ -319,7 +322,10 @@ def _read_json(
 
 
 def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
-    """Checks that words and labels are lists of texts, and equally long."""
+    """Checks that words and labels are lists of texts with equal lengths.
+
+    `key` is the key of the labels, for messages.
+    """
     if not _are_words(words) or any(re.search(r"[\t\r\n]", word) for word in words):
         raise InputError(
             f"{location}: tokens is {errors.quote(words)}; expected a list of words "
@@ -333,7 +339,7 @@ def _check_lists(location: str, words: Any, labels: Any, key: str) -> None:
 
 
 def _are_words(value: Any) -> bool:
-    """Whether a value is a list of one or more texts, none of them empty."""
+    """Returns whether a value is a list of one or more texts that are not empty."""
     is_list = isinstance(value, list) and bool(value)
     return is_list and all(isinstance(text, str) and text for text in value)
 
@@ -343,12 +349,13 @@ def _parse_spans(
 ) -> tuple[list[str], list[str] | None, bool]:
     """Returns words, labels, and whether a span begins or ends within a word.
 
-    Such a word is divided where the span begins or ends.
+    A word is divided where a span begins or ends within it.
 
     Args:
         location: the row, for messages.
         text: the text.
-        value: the list of spans. If it is None, the labels are unknown: None.
+        value: the list of spans; None if the row has no list. Then the labels are
+            unknown, and None is returned for them.
     """
     if not isinstance(value, list | None):
         raise InputError(f"{location}: {errors.quote(value)}; expected spans")
@@ -383,7 +390,9 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
     """Returns a span: its first character, the end (exclusive), and its type."""
     values, span_text = span, None
     if isinstance(span, dict):
-        values = [next((span[k] for k in keys if k in span), None) for keys in _SPAN]
+        values = [
+            next((span[k] for k in keys if k in span), None) for keys in _SPAN_KEYS
+        ]
         span_text = span.get("text")
     if isinstance(values, list) and len(values) == 3:
         begin, end, kind = values
@@ -406,19 +415,19 @@ def iter_labels(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]
 
 
 def has_entities(labels: Iterable[str]) -> bool:
-    """Whether labels mark entities: all of them are O, B-TYPE or I-TYPE."""
+    """Returns whether labels mark entities: all of them are O, B-TYPE or I-TYPE."""
     return all(label == OUTSIDE or _is_marked(label) for label in labels)
 
 
 def _is_marked(label: str) -> bool:
-    """Whether a label begins with B- or I-."""
+    """Returns whether a label begins with B- or I-."""
     return label[:2] in (BEGIN, INSIDE)
 
 
 def _convert_notation(labels: set[str]) -> dict[str, str]:
-    """Returns the IOB label for each label in another notation of entities.
+    """Returns {label in another notation of entities: label with B- or I-}.
 
-    The dict is empty if the labels are in IOB, or do not mark entities.
+    The dict is empty if all labels are O, B-TYPE or I-TYPE, or do not mark entities.
     """
     others = labels - {OUTSIDE}
     if OUTSIDE not in labels or all(map(_is_marked, others)):
@@ -430,7 +439,8 @@ def _convert_notation(labels: set[str]) -> dict[str, str]:
     if len(matches) == len(others) and BEGIN in prefixes:
         pairs = zip(matches, prefixes, strict=True)
         return {match[0]: prefix + (match[2] or match[3]) for match, prefix in pairs}
-    # Labels of one character are parts of speech, and O may be one of them.
+    # Labels without marks are types of entities. But if a label has only one character,
+    # the labels are parts of speech, and O is one of them.
     are_types = not any(map(_is_marked, others)) and min(map(len, others)) > 1
     return {name: INSIDE + name for name in others} if are_types else {}
 
@@ -450,14 +460,14 @@ def _to_iob2(
         return sentence
     labels = [iob_labels.get(label, label) for label in sentence.labels]
     iob2_labels: list[str] = []
-    # `last` is the label before `label`, or "" at the beginning.
+    # `last` is the label before `label`, or "" for the first label.
     for last, label, line in zip(("", *labels), labels, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
                 f"{path}:{line}: label {label!r}: needs the type of an entity, as in "
                 f"'{label}PER'"
             )
-        if label.startswith(INSIDE) and last[2:] != label[2:]:  # another type
+        if label.startswith(INSIDE) and last[2:] != label[2:]:  # its type differs
             begin = BEGIN + label[2:]
             if tag_scheme == "iob2":
                 position = f"after {last!r}" if last else "at the beginning"
@@ -473,8 +483,8 @@ def _to_iob2(
 def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     """Returns the labels that a model for these sentences needs, in sorted order.
 
-    If labels mark entities, O is first. Each type of entity has a label with B- and one
-    with I-, even if the sentences have only one of them.
+    If the labels mark entities, O is the first one. Each type of entity has two labels,
+    with B- and I-, even if the sentences have only one of them.
     """
     labels = sorted({label for label, _ in iter_labels(sentences)})
     if not has_entities(labels):
@@ -486,7 +496,7 @@ def all_labels(sentences: Iterable[Sentence]) -> tuple[str, ...]:
 def check_labels(
     path: Any, sentences: Iterable[Sentence], labels: Sequence[str]
 ) -> None:
-    """Checks that a model has all labels of the sentences."""
+    """Checks that all labels of the sentences are among the labels of a model."""
     for label, line in iter_labels(sentences):
         if label not in labels:
             raise InputError(

@@ -66,11 +66,11 @@ class Tagging(base.FineTuningTask):
         self.main_metrics = ("eval_f1",) if self._has_entities else ("eval_accuracy",)
 
     @classmethod
-    def read_examples(cls, settings, saved_settings, config, log):
+    def read_examples(cls, settings, saved_settings, run_settings, log):
         saved_labels = saved_settings.labels if saved_settings else None
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
-        for part in config.parts:
+        for part in run_settings.parts:
             # The training data may have labels that the saved model lacks.
             expected = settings.labels if part == "train" else labels
             splits[part] = [Split(part, _read(settings, part, expected, log))]
@@ -83,7 +83,7 @@ class Tagging(base.FineTuningTask):
         for part, [split] in splits.items():
             path = getattr(settings, FILES[part])
             reading.check_labels(path, split.examples, labels)
-        # The run also predicts the dev split.
+        # A run writes predictions for the dev split, too.
         splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
@@ -97,7 +97,7 @@ class Tagging(base.FineTuningTask):
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         size = self.tokens_per_example - 2
-        ids, window, position = graph.windows(tokens, sentences, size, self.tokenizer)
+        ids, window, position = graph.divide(tokens, sentences, size, self.tokenizer)
         bounds = ids.row_splits.numpy()
         return {
             "ids": ids.values.numpy(),
@@ -127,7 +127,7 @@ class Tagging(base.FineTuningTask):
     def dataset(self, splits, *, with_labels):
         [split] = splits
         features = split.features
-        targets = self._targets(split)
+        targets = self._get_targets(split)
 
         def make(rows, length):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
@@ -159,8 +159,8 @@ class Tagging(base.FineTuningTask):
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
         """Returns the probabilities of each word's labels, float32 [words, K].
 
-        They end with the last sentence that is predicted completely, because
-        --max_eval_steps can end an evaluation within a sentence.
+        --max_eval_steps can end an evaluation within a sentence. The result has only
+        the words of sentences that are predicted completely.
         """
         features = split.features
         # `np.concatenate` requires an array, even if there are no predictions.
@@ -173,7 +173,7 @@ class Tagging(base.FineTuningTask):
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
-    def _targets(self, split: Split) -> np.ndarray:
+    def _get_targets(self, split: Split) -> np.ndarray:
         """Returns the class numbers of all words that have a label, int32."""
         numbers = {label: i for i, label in enumerate(self._labels)}
         labels = (
@@ -184,12 +184,15 @@ class Tagging(base.FineTuningTask):
     def _compare(
         self, split: Split, answers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns true and predicted class numbers; None without all labels."""
+        """Returns true and predicted class numbers of the predicted words.
+
+        The result is None if a word has no label, or no word is predicted.
+        """
         predictions = answers.argmax(axis=-1)
-        targets = self._targets(split)[: len(predictions)]
+        targets = self._get_targets(split)[: len(predictions)]
         return (targets, predictions) if len(predictions) == len(targets) > 0 else None
 
-    def _by_sentence(self, split: Split, numbers: np.ndarray) -> list[list[str]]:
+    def _group(self, split: Split, numbers: np.ndarray) -> list[list[str]]:
         """Returns the labels for class numbers of words, a list for each sentence."""
         labels = np.array(self._labels, object)[numbers]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
@@ -203,19 +206,19 @@ class Tagging(base.FineTuningTask):
         self.targets_and_predictions[split.name] = pair
         scores = {"eval_accuracy": metrics.accuracy(*pair)}
         if self._has_entities:
-            labels, tags = (self._by_sentence(split, each) for each in pair)
+            labels, tags = (self._group(split, each) for each in pair)
             scores |= metrics.entity_scores(labels, tags)
         return scores
 
-    def write(self, split: Split, answers: np.ndarray) -> dict[str, str | bytes]:
+    def prediction_files(self, split, answers):
         """Returns files: predictions, scores by type or label, a confusion matrix."""
-        tags = self._by_sentence(split, answers.argmax(axis=-1))
+        tags = self._group(split, answers.argmax(axis=-1))
         files: dict[str, str | bytes] = {
             f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
         }
         if pair := self._compare(split, answers):
             if self._has_entities:
-                labels = self._by_sentence(split, pair[0])
+                labels = self._group(split, pair[0])
                 report = metrics.entity_report(labels, tags)
             else:
                 report = metrics.label_report(*pair, self._labels)
@@ -239,6 +242,10 @@ def _read(
     labels: Sequence[str] | None,
     log: Callable[[str], None],
 ) -> list[Sentence]:
+    """Reads the sentences of a part of the data: "train", "dev" or "test".
+
+    If `labels` are known and do not mark entities, the file's labels are not converted.
+    """
     path = getattr(settings, FILES[part])
     if path is None:
         raise InputError(f"--{FLAGS[part]}: requires --{FILES[part]}")
@@ -262,7 +269,10 @@ def _read(
 
 
 def _format_columns(sentences: Sequence[Sentence], tags: list[list[str]]) -> str:
-    """Returns a line for each word: the word, its label if known, its prediction."""
+    """Returns a line for each word: the word, its label if known, its prediction.
+
+    A blank line follows each sentence.
+    """
     lines = []
     for sentence, predicted in zip(sentences, tags, strict=True):
         columns = (sentence.words, sentence.labels, predicted)
