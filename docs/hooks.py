@@ -44,7 +44,7 @@ MODULE = """# {name}
 
 def on_config(config):
     """Lists the pages of the reference in the navigation."""
-    sections = {"Classes": [*albert_tf._HOME], "Modules": [], "Packages": []}
+    sections = {"Classes": [*albert_tf._CLASS_MODULES], "Modules": [], "Packages": []}
     for name, package in albert_tf._MODULES.items():
         sections["Modules" if package else "Packages"].append(name)
     (reference,) = (entry for entry in config.nav if "Reference" in entry)
@@ -69,7 +69,7 @@ def on_files(files, config):
 def class_pages():
     """Returns a page for each class; those of estimators have their settings too."""
     pages = {}
-    for name, home in albert_tf._HOME.items():
+    for name, home in albert_tf._CLASS_MODULES.items():
         pages[name] = CLASS.format(name=name, home=home)
         if home.startswith("estimators."):
             pages[name] += settings_of(getattr(albert_tf, name))
@@ -83,7 +83,7 @@ def module_pages():
     for name, package in albert_tf._MODULES.items():
         # Names with pages of their own are not repeated.
         is_module = package or name == "errors"
-        others = albert_tf._HOME if is_module else own_pages
+        others = albert_tf._CLASS_MODULES if is_module else own_pages
         options = f'{{filters: ["!^_", "!^({"|".join(others)})$"]}}'
         if name == "estimators":
             options = "{members: []}"
@@ -147,7 +147,7 @@ def table(settings, names_of, defaults=types.MappingProxyType({})):
         defaults: defaults that replace those of the class.
     """
     hints, parts = typing.get_type_hints(settings), []
-    for group, items in flags._groups(settings):
+    for group, items in flags._group_fields(settings):
         title = re.split("[;.]", group.__doc__)[0]
         rows = [
             f"### {title}",

@@ -332,8 +332,9 @@ def _open_cells(
         # dropped.
         skip_space = f"{delimiter} " in first_line
         rows = _split_quoted(text, path, delimiter, skip_space)
-    if header is None:
+    if match or header is None:
         rows = itertools.dropwhile(lambda row: row[1] is json_values.BLANK, rows)
+    if header is None:
         line, header = next(rows, (1, None))
         if header is None:  # an empty file
             return rows, list

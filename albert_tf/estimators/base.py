@@ -224,7 +224,7 @@ def _build_settings(settings_class: type, values: Values) -> Any:
         value = values[name]
         # A dict is stored as a list of "key=value". A single text or path is also valid
         # for a field that is a list.
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
         elif rows.is_path(value) and get_origin(hint) is tuple:
             value = [value]
@@ -385,7 +385,7 @@ class FineTuned(Trained):
             members = tuple(metadata.find_members([*map(str, folder)], "load"))
             folder = members[0]
         model = cls.from_pretrained(folder, **settings)
-        model.folder_, model.members_ = model.folder, members
+        model.folder_, model.members_ = model.folder, members[1:] and members
         return model
 
     def fit(

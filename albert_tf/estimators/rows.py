@@ -136,8 +136,9 @@ def to_json_value(value: Any) -> Any:
     Raises:
         TypeError: JSON has no type for a value.
         UnicodeDecodeError: bytes are not UTF-8.
+        ValueError: a number is infinite or NaN.
     """
-    return json.loads(json.dumps(value, default=_to_builtin))
+    return json.loads(json.dumps(value, default=_to_builtin, allow_nan=False))
 
 
 def _to_builtin(value: Any) -> Any:

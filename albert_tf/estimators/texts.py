@@ -192,7 +192,7 @@ def _are_json(labels: Sequence[Any]) -> bool:
             example are a row of 0 and 1.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
-    if any(each.count(0) > 1 or each.count(1) > 1 for each in lists):
+    if all(len(each) > 1 and set(each) <= {0, 1} for each in lists):
         raise InputError("train: labels are rows of 0 and 1 or batches; expected names")
     are_texts = {isinstance(label, str) for each in lists for label in each}
     if len(are_texts) == 2:

@@ -294,5 +294,6 @@ def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) ->
         differences[key] = float(difference.max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {name}: largest difference {text}")
-    if not max(differences.values()) <= tolerance:  # also if it is NaN
+    # A difference that is NaN fails, too.
+    if not all(value <= tolerance for value in differences.values()):
         raise InputError(f"check failed: {name} differs by more than {tolerance:.0e}")

@@ -249,7 +249,7 @@ def test_a_copy_of_a_temporary_run_is_refused(model, base):
     copy = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copy.predict(TEXTS), model.predict(TEXTS))
     short = albert_tf.TextClassifier(base)
-    short._temporary = True
+    short._is_temporary = True
     with pytest.raises(pickle.PicklingError, match=r"save\(folder\) and load"):
         pickle.dumps(short)
 
