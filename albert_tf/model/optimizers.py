@@ -248,6 +248,7 @@ class Lamb(AlbertAdamBase):
         update += self.weight_decay * variable
         weight_norm, update_norm = _norm(variable), _norm(update)
         valid = ops.logical_and(weight_norm > 0, update_norm > 0)
+        # The inner `where` prevents a division by 0.
         ratio = ops.where(valid, weight_norm / ops.where(valid, update_norm, 1.0), 1.0)
         return variable - (rate * ops.cast(ratio, variable.dtype)) * update
 

@@ -95,7 +95,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
     for id, piece in enumerate(pieces):
         kind = kinds.USER_DEFINED if piece in added else kinds.NORMAL
         if id == model["unk_id"]:
-            kind, proto.trainer_spec.unk_piece = kinds.UNKNOWN, piece
+            kind = kinds.UNKNOWN
+            proto.trainer_spec.unk_piece = piece
         elif piece in _CONTROL:
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):

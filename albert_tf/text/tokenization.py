@@ -192,7 +192,7 @@ class Tokenizer(abc.ABC):
             `keep_accents`. Equal fingerprints mean equal ids.
     """
 
-    _file_name: str  # the name of the vocabulary file in folders of transformers
+    _file_name: str  # the value of `file_name` for a `tokenizer.json`
     _pad_piece: str
     _unk_piece: str
 
@@ -291,8 +291,9 @@ class Tokenizer(abc.ABC):
     ) -> Iterator[tuple[list[int], list[Span]]]:
         """Yields `encode_with_offsets` of each text, in time linear in its length."""
         for text, ids in zip(texts, self.encode_batch(texts), strict=True):
-            spans = attach_deleted(_is_space(text), *self._align(text, ids).T)
-            yield ids, list(zip(*(each.tolist() for each in spans), strict=True))
+            # The two columns of `_align` are the begins and the ends of the pieces.
+            begins, ends = attach_deleted(_is_space(text), *self._align(text, ids).T)
+            yield ids, list(zip(begins.tolist(), ends.tolist(), strict=True))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
         """Returns a function that marks the pieces that begin a word.

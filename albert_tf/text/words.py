@@ -18,7 +18,8 @@ from albert_tf.text import tokenization
 POSSESSIVE = "([as])'s([.']*)( |i|$)"
 # The replacement for a match of `POSSESSIVE`: "'s" becomes "pp", "p" for possessive.
 MARKED_POSSESSIVE = r"\1pp\2\3"
-# Finds each word, after "'s" is replaced by "pp".
+# Finds each word, after "'s" is replaced by "pp". A word is one of these: letters, with
+# any marks between them; "'s"; a mark; an ideograph.
 WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
 
 
