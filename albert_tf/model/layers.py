@@ -133,9 +133,9 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 
     The chain rule sums, for each query, the probabilities times their gradients. That
     sum is also the dot product of the result and its gradient (Dao et al. 2022,
-    appendix B.2). Both tensors are T / D times smaller than the probabilities. The
-    backward pass therefore reads only two tensors of shape [B, N, Q, T]: the
-    probabilities before and after dropout.
+    appendix B.2). The result and its gradient are T / D times smaller than the
+    probabilities. The backward pass therefore reads only two tensors of shape
+    [B, N, Q, T]: the probabilities before and after dropout.
 
     Args:
         query: float [B, N, Q, D] of Q query positions, scaled.

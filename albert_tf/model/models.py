@@ -181,9 +181,8 @@ class AlbertEncoder(_ConfiguredModel):
         mask, segments = inputs.get("input_mask"), inputs.get("segment_ids")
         mask = ops.ones_like(input_ids) if mask is None else mask
         segments = ops.zeros_like(input_ids) if segments is None else segments
-        # `expand_dims` instead of [:, None, None], because LiteRT lacks the operation
-        # of the latter for a T of unknown size.
         scores = (1.0 - ops.cast(mask, "float32")) * layers.MASKED_SCORE
+        # LiteRT lacks the operation of [:, None, None] for a T of unknown size.
         mask_scores = ops.expand_dims(scores, (1, 2))
         config = self.config
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
