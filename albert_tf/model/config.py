@@ -18,8 +18,8 @@ from albert_tf.errors import InputError
 _PADDING = 128
 # Keys of released files that the released code does not read.
 _UNREAD_KEYS = {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
-# Keys of the files of BERT and albert_zh. They have no effect: a log line names them.
-# Only the value of `ln_type` is checked, because another value means another model.
+# Keys of the files of BERT and albert_zh. They have no effect, and a log line names
+# them. Only the value of `ln_type` is checked: another value means another model.
 _BERT_KEYS = re.compile("directionality|ln_type|pooler_.*")
 # Fields of `AlbertConfig` that the released configuration does not have.
 _ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
@@ -48,8 +48,9 @@ class AlbertConfig:
         intermediate_size: width of the feed-forward layer, 4H in the paper.
         inner_group_num: number of distinct blocks in each layer, applied in order.
         down_scale_factor: unused; every released file has it.
-        hidden_act: "gelu" (the tanh form, as released), "relu", "tanh", "linear" or
-            None; also "gelu_erf" (the exact form), which Hugging Face calls "gelu".
+        hidden_act: "gelu" (the tanh form, as released), "relu", "tanh", or "linear" or
+            None for no activation; also "gelu_erf" (the exact form), which Hugging Face
+            calls "gelu".
         hidden_dropout_prob: rate in [0, 1) after the embeddings and after each
             attention and feed-forward output.
         attention_probs_dropout_prob: rate in [0, 1) on the attention probabilities.
@@ -60,8 +61,8 @@ class AlbertConfig:
         parameter_sharing: the paper's four strategies (table 4): "all", "attention"
             (each layer has its own feed-forward), "ffn" (each layer has its own
             attention), "none". Layers share weights only within each of the G groups.
-        classifier_dropout_prob: rate in [0, 1) before a fine-tuning head's output.
-            **As released:** the default, 0.1.
+        classifier_dropout_prob: rate in [0, 1) before the output layer of a fine-tuning
+            head. **As released:** 0.1, a constant of the released code.
         recompute: "none", or "block" to store only each block's input for the
             backward pass, which computes the rest again. In float32, this changes no
             gradient. In mixed precision, gradients of shared kernels are added up in
@@ -132,11 +133,11 @@ class AlbertConfig:
         return tuple(map(distinct.index, pairs))
 
     def _group_map(self, is_shared: bool) -> tuple[int, ...]:
-        """Returns the group of each layer if `is_shared`, else the number of the layer.
+        """Returns the group of each layer if `is_shared`, else the index of the layer.
 
-        **As released:** the groups are the same for all published sizes. The released
-        code divides floats. In rare cases, such as layer 15 of L = G = 22, rounding
-        gives the group before the right one there.
+        **As released:** layers of all published sizes have the same groups as here. But
+        the released code divides floats. In rare cases, such as layer 15 of L = G = 22,
+        its rounding gives the group before the right one.
         """
         layers = self.num_hidden_layers
         groups = min(self.num_hidden_groups, layers) if is_shared else layers

@@ -302,9 +302,9 @@ class ConditionalSpanHead(ConfiguredLayer):
             starts: float [B, S, H], the states of the starts.
             p_mask: float32 [B, T], see `call`.
         """
-        # The input of `end_hidden` is a state followed by a start. Instead of one
-        # product of T * S such pairs, two products with the halves of the kernel have
-        # T and S rows of half the width.
+        # The input of `end_hidden` is a pair: a state followed by the state of a start.
+        # The product of T * S such pairs with the kernel would be large. Here each half
+        # of the kernel has its own product, with only T or S rows.
         state_kernel, start_kernel = ops.split(
             ops.cast(self.end_hidden.kernel, self.compute_dtype), 2
         )

@@ -38,8 +38,8 @@ _GELU_CUBIC = 0.044715
 def custom_gradient(on_torch: Callable | None = None) -> Callable:
     """Decorates a function that returns its value and its gradient function.
 
-    The decorated function returns only the value, and has this gradient. It may read
-    only its arguments, which are tensors.
+    The decorated function returns only the value, and has this gradient. The function
+    may read only its arguments, which are tensors.
 
     TensorFlow keeps a custom gradient for the life of the process, together with the
     graph in which it was called. So in a graph, this decorator calls the function as a
@@ -73,7 +73,8 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
     return decorate
 
 
-# The argument of `fuse_gelu`, in its context and thread. The default fuses nothing.
+# The argument of the `fuse_gelu` in whose context this thread is. Outside of such a
+# context, nothing is fused.
 _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: function)
 
 
@@ -132,9 +133,9 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
 
     The chain rule sums, for each query, the probabilities times their gradients. That
     sum is also the dot product of the result and its gradient (Dao et al. 2022,
-    appendix B.2), which are T / D times smaller than the probabilities. The backward
-    pass therefore reads only two tensors of shape [B, N, Q, T]: the probabilities
-    before and after dropout.
+    appendix B.2). The result and its gradient are T / D times smaller than the
+    probabilities. The backward pass therefore reads only two tensors of shape
+    [B, N, Q, T]: the probabilities before and after dropout.
 
     Args:
         query: float [B, N, Q, D] of Q query positions, scaled.
@@ -163,9 +164,9 @@ def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
         mean = ops.transpose(mean, (0, 2, 1, 3))
         d_value = ops.matmul(ops.transpose(factors, (0, 1, 3, 2)), upstream)
         d_factors = ops.matmul(upstream, ops.transpose(value, (0, 1, 3, 2)))
-        # The gradient of the probabilities is the dropout mask times `d_factors`. With
-        # `factors`, in which the mask is contained, this function does not read the
-        # mask. Otherwise the mask would stay in memory until the backward pass.
+        # The gradient of the probabilities is the dropout mask times `d_factors`. This
+        # function reads `factors`, which contains the mask, instead of the mask itself.
+        # Otherwise the mask would stay in memory until the backward pass.
         if dropout_mask:
             d_scores = factors * d_factors
             d_scores -= probabilities * ops.cast(mean, query.dtype)
@@ -226,8 +227,8 @@ ACTIVATIONS = {
 }
 
 
-# {`id` of a layer: replacement of its kernel}, in the context and thread of
-# `replace_kernels`.
+# {`id` of a layer: replacement of its kernel}, for all `replace_kernels` in whose
+# contexts this thread is.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
@@ -258,9 +259,10 @@ def cast_once(layers: Iterable[Dense]):
     otherwise cast the same float32 kernel again, and the gradients of the kernel would
     be added up in float32. In float32, the context changes nothing.
     """
-    mixed = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
-    casts = [ops.cast(layer.kernel, layer.compute_dtype) for layer in mixed]
-    return replace_kernels(mixed, casts)
+    # The layers in mixed precision.
+    subset = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
+    casts = [ops.cast(layer.kernel, layer.compute_dtype) for layer in subset]
+    return replace_kernels(subset, casts)
 
 
 def order_gradients(x, layers: Sequence[Dense]):
@@ -370,7 +372,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     def call(self, inputs):
         """Takes float [..., H] of any dtype; returns float32 [..., H]."""
         inputs = ops.cast(inputs, "float32")
-        # Pass tensors: a custom gradient does not accept variables.
+        # `copy` makes tensors, because a custom gradient does not accept variables.
         return layer_norm(inputs, ops.copy(self.gamma), ops.copy(self.beta))
 
 

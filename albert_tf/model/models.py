@@ -11,13 +11,11 @@ from albert_tf.model.config import AlbertConfig
 
 # Keys of the inputs that the encoder reads.
 _ENCODER_KEYS = ("input_ids", "input_mask", "segment_ids")
-# Keys of the inputs that heads, losses and metrics read. `row` is the number of an
+# Keys of the inputs that heads, losses and metrics read. `row` is the index of an
 # example in its source.
-_OTHER_KEYS = (
-    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
-    *("next_sentence_labels", "token_boundary", "labels", "p_mask"),
-    *("start_positions", "end_positions", "is_impossible", "example_weight", "row"),
-)
+_OTHER_KEYS = ["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"]
+_OTHER_KEYS += ["next_sentence_labels", "token_boundary", "labels", "p_mask", "row"]
+_OTHER_KEYS += ["start_positions", "end_positions", "is_impossible", "example_weight"]
 
 
 def _select_encoder_inputs(inputs) -> dict:
@@ -26,7 +24,7 @@ def _select_encoder_inputs(inputs) -> dict:
     Raises:
         InputError: `input_ids` is missing, or a key is unknown.
     """
-    unknown = [key for key in inputs if key not in _ENCODER_KEYS + _OTHER_KEYS]
+    unknown = [key for key in inputs if key not in {*_ENCODER_KEYS, *_OTHER_KEYS}]
     if unknown or "input_ids" not in inputs:
         names = ", ".join(map(repr, unknown))
         mistake = f"have {names}" if unknown else "lack input_ids"
@@ -127,9 +125,9 @@ class AlbertEncoder(_ConfiguredModel):
     def pooled(self, inputs, training=False):
         """Returns only the `pooled_output` of `call`.
 
-        The pooler reads only the first position, so the last layer computes no other
-        position. With I = 4 H, this saves about 5 / (6 L) of the matrix products of L
-        layers.
+        The pooler reads only the first position, so the last block computes no other
+        position. With I = 4 H, this saves about 5 / 6 of the matrix products of the
+        last block.
 
         Args:
             inputs: see `call`.
@@ -147,7 +145,7 @@ class AlbertEncoder(_ConfiguredModel):
     def encode_positions(self, inputs, positions, training=False):
         """Returns the `pooled_output` and the states at the given positions.
 
-        The last layer computes only these positions and the first position, which the
+        The last block computes only these positions and the first position, which the
         pooler reads: P + 1 positions instead of T.
 
         Args:
@@ -156,7 +154,7 @@ class AlbertEncoder(_ConfiguredModel):
             training: whether dropout applies.
 
         Returns:
-            the pooled output, float [B, H], and the last layer's states at the
+            the pooled output, float [B, H], and the last block's states at the
             positions, float [B, P, H].
 
         Raises:
@@ -183,8 +181,8 @@ class AlbertEncoder(_ConfiguredModel):
         mask, segments = inputs.get("input_mask"), inputs.get("segment_ids")
         mask = ops.ones_like(input_ids) if mask is None else mask
         segments = ops.zeros_like(input_ids) if segments is None else segments
-        # Not mask[:, None, None]: LiteRT lacks this operation for a T of unknown size.
         scores = (1.0 - ops.cast(mask, "float32")) * layers.MASKED_SCORE
+        # LiteRT lacks the operation of [:, None, None] for a T of unknown size.
         mask_scores = ops.expand_dims(scores, (1, 2))
         config = self.config
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
@@ -207,9 +205,9 @@ class AlbertEncoder(_ConfiguredModel):
         outputs: list = []
         blocks = list(self.blocks_in_order())
         recomputes = self.config.recompute == "block"
-        # JAX and PyTorch order gradients themselves. In 16 bits without recomputation,
-        # no order is needed: `cast_once` gives kernel gradients of 16 bits, which take
-        # less memory.
+        # Whether to call `order_gradients`. JAX and PyTorch order gradients themselves.
+        # In 16 bits without recomputation, no order is needed: `cast_once` gives kernel
+        # gradients of 16 bits, which take less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[layers.Dense] = set()
@@ -259,6 +257,7 @@ def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
         layers.FeedForward(config, dtype=policy, name="feed_forward")
         for _ in range(len(set(config.ffn_map)) * inner)
     ]
+    # For each distinct layer, the indices of its attention and feed-forward weights.
     pairs = dict.fromkeys(zip(config.attention_map, config.ffn_map, strict=True))
     return [
         layers.Block(
@@ -266,9 +265,9 @@ def _create_blocks(config: AlbertConfig, policy) -> list[layers.Block]:
             attentions[attention * inner + i],
             feed_forwards[ffn * inner + i],
             dtype=policy,
-            name=f"block_{number}_{i}",
+            name=f"block_{layer}_{i}",
         )
-        for number, (attention, ffn) in enumerate(pairs)
+        for layer, (attention, ffn) in enumerate(pairs)
         for i in range(inner)
     ]
 
@@ -359,9 +358,9 @@ class AlbertPretrainer(_ModelWithHead):
     def logits(self, inputs, training=False):
         """Returns only the logits of `call`, with less computation.
 
-        The last layer computes only the first position and the masked positions. With
-        I = 4 H, this saves, for each other position, about 5 / (6 L) of the matrix
-        products of L layers.
+        The last block computes only the first position and the masked positions. With
+        I = 4 H, this saves about 5 / 6 of the last block's matrix products at every
+        other position.
 
         Args:
             inputs: see `call`; `masked_lm_positions` is required.

@@ -14,7 +14,7 @@ from keras import ops
 from albert_tf.errors import InputError
 
 # Weights whose names end in one of these have no decay and no LAMB scaling. The
-# released code excludes the same weights; it looks for LayerNorm, layer_norm or bias.
+# released code excludes the same weights: names with LayerNorm, layer_norm or bias.
 _EXCLUDED = ("gamma", "beta", "bias")
 
 
@@ -31,7 +31,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     end of training. The decay counts from step 0, so the rate drops at the end of the
     warm-up. From `num_train_steps` on, the decay formula gives 0, unless `power` is 0.
 
-    **As released:** before `start_warmup_step` the rate was negative; here it is 0.
+    Before `start_warmup_step`, the rate is 0. **As released:** it was negative there.
 
     Args:
         learning_rate: the rate without warm-up and decay, at least 0 (published for
@@ -68,8 +68,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         """Returns the rate, float32 [], of a step, int []."""
         step = ops.cast(step, "float32")
         # The order of operations is that of the released graph, because another order
-        # rounds differently. Rounding can leave a small rest at the last step, such as
-        # 41 of 41; the second line makes it 0.
+        # rounds differently. At step `num_train_steps`, for example 41, rounding can
+        # leave a small number above 0; `where` makes it 0.
         remaining = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
         remaining = ops.where(step < self.num_train_steps, remaining, 0.0)
         rate = self.learning_rate * ops.power(remaining, self.power)
@@ -100,8 +100,8 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
     `tf.distribute`, the caller must first sum the gradients over the replicas, because
     clipping uses the norm of the sum.
 
-    **As released:** update number s, counted from 0, uses the rate of step s here; on
-    CPU the released train_op used the rate of step s + 1. On TPU each released replica
+    Update number s, counted from 0, uses the rate of step s. **As released:** on CPU,
+    the released train_op used the rate of step s + 1. On TPU, each released replica
     clipped its own gradient before the sum.
 
     Args:
@@ -133,6 +133,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        # The index of each variable in the argument of `build`, by the variable's `id`.
         self._indices: dict[int, int] = {}
 
     def build(self, variables):
@@ -192,7 +193,7 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
         """
         # Scalars are multiplied first, because each product with a tensor reads the
         # whole tensor. `apply` computes the same `square` for the global norm; a graph
-        # computes both only once.
+        # computes the square only once.
         rate = ops.cast(learning_rate, variable.dtype)
         scale = ops.cast(scale, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
@@ -247,6 +248,7 @@ class Lamb(AlbertAdamBase):
         update += self.weight_decay * variable
         weight_norm, update_norm = _norm(variable), _norm(update)
         valid = ops.logical_and(weight_norm > 0, update_norm > 0)
+        # The inner `where` prevents a division by 0.
         ratio = ops.where(valid, weight_norm / ops.where(valid, update_norm, 1.0), 1.0)
         return variable - (rate * ops.cast(ratio, variable.dtype)) * update
 

@@ -21,8 +21,8 @@ TOKENIZER = "tokenizer.json"
 
 ModelType = Literal["Unigram", "WordPiece"]
 
-# Special pieces, which never match text. All other pieces that a `tokenizer.json` lists
-# as added tokens match text.
+# Special pieces, which never match text. If a `tokenizer.json` lists any other piece as
+# an added token, the piece matches text.
 _CONTROL = {"<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 
 
@@ -95,7 +95,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
     for id, piece in enumerate(pieces):
         kind = kinds.USER_DEFINED if piece in added else kinds.NORMAL
         if id == model["unk_id"]:
-            kind, proto.trainer_spec.unk_piece = kinds.UNKNOWN, piece
+            kind = kinds.UNKNOWN
+            proto.trainer_spec.unk_piece = piece
         elif piece in _CONTROL:
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
@@ -105,6 +106,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
     proto.trainer_spec.byte_fallback = has_bytes
+    # The normalizer and the pre-tokenizer may be nested steps, so this function
+    # searches the text of their JSON.
     text = json.dumps(contents.get("normalizer"))
     if rules := re.search('"precompiled_charsmap": "(.*?)"', text):
         proto.normalizer_spec.precompiled_charsmap = base64.b64decode(rules[1])
@@ -130,8 +133,8 @@ def read_cleaning(
             lower-case always keeps accents, so `keep_accents` in a file is ignored.
 
     Returns:
-        The values of `do_lower_case` and `keep_accents`; without a key that neither a
-        flag nor a file sets.
+        The values of `do_lower_case` and `keep_accents`. A key that neither a flag nor
+        a file sets is missing.
 
     Raises:
         InputError: a flag contradicts a file, or `tokenization` cannot clean text as a
@@ -139,7 +142,7 @@ def read_cleaning(
     """
     cleaning: dict[str, bool] = {}
     config_file, tokenizer_file = map(Path(path).with_name, (CONFIG, TOKENIZER))
-    # In order of precedence.
+    # The settings in each file, in order of precedence.
     files = {config_file: _read_object(config_file)}
     if contents := read(tokenizer_file):
         files[tokenizer_file] = _read_normalizer(contents.get("normalizer"))
@@ -152,6 +155,7 @@ def read_cleaning(
                 )
         if is_wordpiece and values.get("tokenize_chinese_chars") is False:
             raise InputError(f"{file}: tokenize_chinese_chars=false: expected true")
+        # transformers has the opposite of `keep_accents`.
         if "strip_accents" in values:
             values.setdefault("keep_accents", not values["strip_accents"])
         if is_wordpiece and values.get("do_lower_case") is False:
@@ -180,10 +184,10 @@ def _read_normalizer(normalizer: Any) -> dict[str, Any]:
     """
     text = json.dumps(normalizer)
     bert_lowers = '"lowercase": true' in text  # an option of BertNormalizer
-    # Texts of the steps that remove accents. The last two are the beginnings of regular
-    # expressions: for marks from U+0300 on, and for all marks.
+    # Texts that show that a step removes accents. The last two are the beginnings of
+    # regular expressions: for marks from U+0300 on, and for all marks.
     accent_steps = ('"StripAccents"', '"strip_accents": true', r'"[\\x{300}', "p{M")
-    # Without a value for `strip_accents`, BertNormalizer does as for `lowercase`.
+    # If `strip_accents` is null, BertNormalizer removes accents if it lower-cases.
     bert_strips = bert_lowers and '"strip_accents": null' in text
     return {
         "do_lower_case": bert_lowers or '"Lowercase"' in text,

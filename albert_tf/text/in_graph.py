@@ -4,7 +4,7 @@ A SavedModel that takes text needs them, because it runs without Python.
 
 TensorFlow's Unicode operations use another version of Unicode than Python, depend on
 the machine's locale, and know no combining classes. The graph therefore cleans text
-with tables of the results of the Python functions for all characters.
+with tables, which contain the results of the Python functions for all characters.
 
 Texts are ragged tensors of code points. A character's *origin* is the index of the
 original character from which cleaning made it. Indices count the characters of all
@@ -27,21 +27,22 @@ from albert_tf.text import inputs, tokenization
 from albert_tf.text import words as words_of_text
 from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 
-# The code points in the tables. All others are surrogates, which UTF-8 cannot hold,
-# private or unassigned; cleaning does not change the private and the unassigned ones.
+# The code points in the tables. The others need no entry: UTF-8 cannot hold surrogates,
+# and cleaning does not change private and unassigned code points.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
-# A text of SentencePiece is cut after this many characters for each token that is used,
-# because a piece has at most this many characters. Only a run of unknown characters,
-# which is one token, may be longer. After such a run, tokens that are used can be lost.
+# SentencePiece tokenizes only the beginning of a long text: this many characters for
+# each token that the caller uses, because no piece is longer. Only a run of unknown
+# characters, which is one token, may be longer. Then tokens that the caller uses can be
+# lost.
 _MAX_CHARACTERS = 64
-# The cut also leaves room for this many more tokens, because a cut inside a word can
-# change the last tokens before the cut.
+# The beginning also has the characters of this many more tokens, because a cut inside a
+# word can change the last tokens before the cut.
 _MARGIN = 64
 
 _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
-# Kinds of characters. The kinds of its neighbours decide whether a capital sigma is at
-# the end of a word.
+# Kinds of characters. A capital sigma at the end of a word has another lower case, and
+# the kinds of its neighbours show whether it is at the end.
 _NOT_CASED, _CASED, _IGNORED = range(3)
 
 
@@ -69,12 +70,14 @@ class GraphTokenizer(tf.Module):
             tokenizer: a `SentencePieceTokenizer` or `WordPieceTokenizer`.
             max_tokens: the caller uses only this number of tokens from the beginning of
                 a text; None for all tokens. With SentencePiece, a long text is cut
-                before it is tokenized, but the result may have more tokens than this.
+                before it is tokenized, but the result may still have more tokens.
             with_offsets: whether to prepare `encode_with_offsets`.
         """
         super().__init__()
+        # None if texts are not cut.
         self._max_characters = max_tokens and (max_tokens + _MARGIN) * _MAX_CHARACTERS
-        # The encoder has `cleaning`, steps for `_clean`, and `encode` and `align`.
+        # A `_WordPiece` or a `_SentencePiece`. Both have the functions `encode` and
+        # `align`, and `cleaning`, the steps that `_clean` runs.
         self._encoder: Any
         if isinstance(tokenizer, tokenization.WordPieceTokenizer):
             self._max_characters = None  # no cut: a token may have any length
@@ -105,7 +108,7 @@ class GraphTokenizer(tf.Module):
     def encode_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Encodes texts and finds their pieces; needs `with_offsets`.
+        """Encodes texts and finds the positions of pieces; needs `with_offsets`.
 
         Args:
             texts: string [B], UTF-8.
@@ -123,9 +126,9 @@ class GraphTokenizer(tf.Module):
         is_space = _look_up(str.isspace, codes.values)
         # Characters that cleaning deleted become part of the pieces next to them.
         begins, ends = tokenization.attach_deleted(is_space, begins, ends, tnp)
-        # For each piece: the index of the first character of its text, and of the space
-        # after its text. A lone word mark at the end of a text gets the index of that
-        # space, and not of the next text.
+        # For each piece: the index of the first character of the text that contains the
+        # piece, and of the space after the text. The space limits the offsets: a lone
+        # word mark at the end of a text would get offsets in the next text.
         first = tf.gather(codes.row_starts(), ids.value_rowids())
         space = tf.gather(codes.row_limits(), ids.value_rowids()) - 1
         begins, ends = (
@@ -173,18 +176,20 @@ class _SentencePiece(tf.Module):
             self._prepare_offsets(tokenizer)
 
     def _prepare_offsets(self, tokenizer: tokenization.SentencePieceTokenizer) -> None:
+        """Makes the models and tables that `align` needs."""
         self._text_model = _make_sentencepiece(tokenizer.contents, tf.string)
         model, counts = _make_byte_model(tokenizer.contents)
         self._byte_model = _make_sentencepiece(model, tf.int32)
-        self._character_counts = np.array(counts, np.int32)  # for each id of the model
-        # For each id: 1 if the piece is a byte that begins a character, 0 if it is
-        # another byte, and -1 if it is not a byte.
+        # The number of characters for each id of the byte model.
+        self._character_counts = np.array(counts, np.int32)
+        # For each id of the tokenizer: 1 if the piece is a byte that begins a
+        # character, 0 if it is another byte, and -1 if it is not a byte.
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
-        # The digit-comma rule splits a piece into parts. For the parts of all these
-        # pieces: the length, and the start in the piece, both in characters. Word marks
-        # do not count. The order is the order of the values of `_split_commas`.
+        # The digit-comma rule splits some pieces into parts. For the parts of all these
+        # pieces: the length, and the start in the piece, both in characters that are no
+        # word marks. The order is the order of the values in `_split_commas`.
         pieces = tokenizer.comma_pieces.values()
         lengths = [[len(part.strip(WORD_MARK)) for part in parts] for parts in pieces]
         self._part_lengths = _ravel(lengths)
@@ -208,8 +213,8 @@ class _SentencePiece(tf.Module):
             -1 for a piece without text.
         """
         cleaned = tf.strings.unicode_encode(codes, "UTF-8")
-        # The model normalises texts. These are the origins of the normalised characters
-        # among the original ones.
+        # The model normalises the cleaned texts. For each normalised character: the
+        # index of the original character from which it is made.
         normal_origins = tf.gather(origins, self._find_origins(cleaned))
         whole_ids = self._model.tokenize(cleaned)  # before the digit-comma rule
         whole_texts = self._text_model.tokenize(cleaned).values
@@ -264,8 +269,8 @@ class _SentencePiece(tf.Module):
         unmarked = tf.strings.regex_replace(texts, f"^{WORD_MARK}+", "")
         bare = tf.strings.regex_replace(unmarked, f"{WORD_MARK}+$", "")
         length = tf.strings.length(bare, "UTF8_CHAR")
-        # The distance from the begin of a piece to the begin of its text: the number of
-        # marks at the beginning.
+        # The distance from the beginning of a piece to the beginning of its text is the
+        # number of word marks at the beginning.
         shift = count - tf.strings.length(unmarked, "UTF8_CHAR")
         # If pieces are the bytes of a character, each gets the span of the character.
         # The first byte counts as one character, the other bytes as none. Therefore the
@@ -351,8 +356,8 @@ class _Replacement:
 
     def __init__(self, table: Mapping[int, Sequence[int]]):
         keys = sorted(table)
-        # The search for an input finds the first key that is not smaller. The last key
-        # is larger than all inputs, so there is always such a key.
+        # `replace` searches for the first key that is not smaller than an input. The
+        # last key is larger than all inputs, so there is always such a key.
         self._keys = np.array([*keys, np.iinfo(np.int32).max], np.int32)
         self._lengths = np.array([len(table[key]) for key in keys] + [1], np.int32)
         self._starts = np.cumsum([0, *self._lengths[:-1]], dtype=np.int32)
@@ -376,8 +381,9 @@ class _Replacement:
         Returns:
             replaced: the M results, int32 [B, None].
             source: for each result, the index of the input that it is from, int64 [M].
-            index: for each result, where it is in the list of all integers in values of
-                the table (in the order of keys), followed by all inputs, int32 [M].
+            index: for each result, its index in a list, int32 [M]. The list has the
+                integers of all values of the table, in the order of the keys, and then
+                all inputs.
         """
         flat = ragged.values
         key_index = tf.searchsorted(self._keys, flat)
@@ -391,8 +397,8 @@ class _Replacement:
         return replaced, index.value_rowids(), index.values
 
 
-# `_find_ranges` and `_tabulate` keep their results, because each call of the function
-# for all characters takes half a second.
+# `_find_ranges` and `_tabulate` keep their results, because they call the function for
+# all characters, which takes half a second.
 @functools.cache
 def _find_ranges(function: Callable[[str], int]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ranges of characters in which a function is constant.
@@ -416,7 +422,7 @@ def _look_up(function: Callable[[str], int], codes: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def _tabulate(function: Callable[[str], str]) -> _Replacement:
-    """Makes the step of cleaning that replaces each character by a function's text."""
+    """Makes a step of cleaning: each character becomes `function(character)`."""
     table = {code: [*map(ord, function(chr(code)))] for code in _CODE_POINTS}
     return _Replacement({code: new for code, new in table.items() if new != [code]})
 
@@ -430,7 +436,8 @@ def _sort_marks(
     """
     flat = codes.values
     classes = _look_up(unicodedata.combining, flat)  # int64, below 256
-    # A letter and its marks have the same number, which grows along the texts.
+    # A letter and its marks have the same number, which grows along the texts. The
+    # index of the text is added, because a text can begin with a mark.
     letter = tf.cumsum(tf.cast(classes == 0, tf.int64)) + codes.value_rowids()
     ordered = tf.gather(flat, tf.argsort(letter * 256 + classes, stable=True))
     return codes.with_values(ordered), origins
@@ -445,7 +452,7 @@ def _make_lower_case(map_character: Callable[[str], str]) -> Callable:
     that end.
 
     Args:
-        map_character: the text that replaces a lower-case character.
+        map_character: the other function, which returns the new text for a character.
     """
     table = CharacterMap(map_character)
     replace = _tabulate(lambda character: character.lower().translate(table))
@@ -472,6 +479,8 @@ def _make_lower_case(map_character: Callable[[str], str]) -> Callable:
 
 def _classify_for_sigma(character: str) -> int:
     """Returns the kind of a character from its effect on the lower case of a sigma."""
+    # In Python, a final sigma becomes "ς" after a letter, even if characters that are
+    # ignored come between them.
     if (character + "Σ").lower().endswith("ς"):
         return _CASED
     return _IGNORED if ("A" + character + "Σ").lower().endswith("ς") else _NOT_CASED
@@ -486,10 +495,12 @@ def _collapse_spaces(
     """
     row = codes.value_rowids()
     is_text = ~_look_up(str.isspace, codes.values)
+    # Whether the next character of the same text is not a space. If there are no
+    # characters at all, the slice removes the value of the padding.
     before_text = tf.pad(is_text[1:] & (row[1:] == row[:-1]), [[0, 1]])[: tf.size(row)]
-    # For each character, the number of characters before it in all texts that are not
-    # spaces. It is larger than the number at the start of the text after the first word
-    # of the text has begun.
+    # For each character, the number of characters before it, in all texts, that are not
+    # spaces. After the first word of a text has begun, this number is larger than at
+    # the start of the text.
     counts = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
     after_text = counts[:-1] > tf.gather(counts, tf.gather(codes.row_starts(), row))
     is_kept = is_text | (before_text & after_text)
@@ -533,7 +544,8 @@ def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     model.pieces.add(piece="<unk>", type=kinds.UNKNOWN)
     for byte in range(256):
         model.pieces.add(piece=f"<0x{byte:02X}>", type=kinds.BYTE)
-    model.pieces.extend(symbols)  # normalisation does not change symbols
+    # With the symbols, because normalisation leaves the symbols of a model unchanged.
+    model.pieces.extend(symbols)
     trainer = sentencepiece_model_pb2.TrainerSpec
     settings = trainer(model_type=trainer.CHAR, byte_fallback=True)
     model.trainer_spec.CopyFrom(settings)
@@ -547,8 +559,8 @@ def rstrip(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# One segment of tokens in each of B rows: the values of all rows, and the start and the
-# length of each row in the values.
+# One part of each of B rows, for `assemble`: an array of values; and for each row, the
+# start and the length of its part in this array.
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
@@ -577,7 +589,7 @@ def join(
         second = first[:, :0]
     second_lengths = second.row_lengths()
     is_pair = tf.cast(second_lengths > 0, tf.int64)  # 1 or 0
-    # Number of tokens of both texts; [CLS] and one or two [SEP] need the rest.
+    # The maximum number of tokens of both texts without [CLS] and one or two [SEP].
     limit = tf.maximum(tf.cast(max_seq_length, tf.int64) - 2 - is_pair, 0)
     first_size, second_size = inputs.truncate_lengths(
         first_lengths, second_lengths, limit, tf.minimum, tf.maximum
@@ -612,8 +624,8 @@ def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
     assertions.
 
     Args:
-        parts: for each part (values, starts, lengths): int32 [N] and int64 [B] twice.
-            The part has values[starts[b] : starts[b] + lengths[b]] in row b.
+        parts: each part is (values, starts, lengths): int32 [N], int64 [B], int64 [B].
+            Row b contains values[starts[b] : starts[b] + lengths[b]] of each part.
 
     Returns:
         The rows, int32 [B, None].
@@ -639,14 +651,14 @@ def pad(
     pad_id: int,
     length: int | tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Makes a padded batch of all inputs, as `inputs.pad` does for some.
+    """Makes one padded batch of all inputs, with the same keys as `inputs.pad`.
 
     Args:
         ids: int32 [B, None].
         first_lengths: int64 [B], numbers of tokens of segment 0.
         pad_id: the id of padding.
-        length: T, the number of tokens of each row; None for the length of the longest
-            input, or for 1 if there are no inputs.
+        length: T, the number of tokens of each row. If it is None, T is the length of
+            the longest input, or 1 if there are no inputs.
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
@@ -674,13 +686,14 @@ def split_words(
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     # Each character is replaced by the ASCII character for its class. So the offsets
-    # below, which count bytes, count the characters of the text.
+    # below, which are in bytes, are also offsets in characters.
     classes = tf.cast(_look_up(_encode_class, codes.values), tf.int32)
     class_texts = tf.strings.regex_replace(
         tf.strings.unicode_encode(codes.with_values(classes), "UTF-8"),
         words_of_text.POSSESSIVE,
         words_of_text.MARKED_POSSESSIVE,
     )
+    # The texts are split at words and at spaces; only the words are returned.
     _, begins, ends = tf_text.regex_split_with_offsets(
         class_texts, f"{words_of_text.WORD}| +", words_of_text.WORD
     )

@@ -100,7 +100,7 @@ def join(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
     max_seq_length: int,
 ) -> Inputs:
-    """Makes inputs of texts that are already tokenized; truncates them as `encode`.
+    """Makes inputs of tokenized texts, and truncates them as `encode` does.
 
     Args:
         tokenizer: the vocabulary, for the ids of special tokens.
@@ -147,7 +147,7 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     Tokenizing a text of 10 MB takes a gigabyte of memory, but a model reads only its
     first 512 tokens or so. The result ends before a space, because no token contains a
     space. If no space is near, it ends inside a word, and the last tokens can differ.
-    Therefore the result has `_MARGIN` tokens more than `max_tokens`, or more.
+    Therefore a text that is cut keeps at least `max_tokens + _MARGIN` tokens.
 
     Args:
         tokenizer: the vocabulary.
@@ -205,9 +205,9 @@ def truncate_lengths(
     """Returns the lengths of two texts after truncation to `limit` tokens in total.
 
     **As released:** tokens are removed one by one from the longer text, or from the
-    second text if both are equally long. So each text may use half of the limit, and in
-    addition what the other text leaves of its half. Of an odd limit, the first text
-    has the larger half.
+    second text if both are equally long. So each text may use half of the limit, and
+    the part of the other half that the other text does not need. If the limit is odd,
+    the first text has the larger half.
 
     Args:
         first: number of tokens of the first text; an integer, or a tensor of integers.

@@ -46,7 +46,7 @@ class WordStarts(NamedTuple):
     A call looks up the ids of pieces in three tables, one value for each of V ids.
 
     Attributes:
-        begins_word: bool [V], whether a piece begins a word after any other piece.
+        begins_word: bool [V], whether a piece begins a word after every other piece.
         begins_after_end: bool [V], whether a piece begins a word after a piece that
             ends a word.
         ends_word: bool [V], whether a piece ends its word.
@@ -125,7 +125,10 @@ def _isolate_ideographs(character: str) -> str:
 
 
 def _isolate_punctuation(character: str) -> str:
-    """Puts spaces around a punctuation mark: the last stage if accents stay."""
+    """Computes the last stage of WordPiece's cleaning if accents stay.
+
+    A punctuation mark gets spaces around it.
+    """
     # **As released:** every ASCII symbol is punctuation, such as "$" and "^".
     is_ascii_symbol = "!" <= character <= "~" and not character.isalnum()
     if is_ascii_symbol or unicodedata.category(character).startswith("P"):
@@ -134,7 +137,10 @@ def _isolate_punctuation(character: str) -> str:
 
 
 def _strip_accents_and_isolate_punctuation(character: str) -> str:
-    """Computes the last stage of WordPiece's cleaning if accents are removed."""
+    """Computes the last stage of WordPiece's cleaning if accents are removed.
+
+    A letter loses its accents, and a punctuation mark gets spaces around it.
+    """
     decomposed = unicodedata.normalize("NFD", character)
     bare = (c for c in decomposed if unicodedata.category(c) != "Mn")
     return "".join(map(_isolate_punctuation, bare))
@@ -153,7 +159,7 @@ UNACCENTED_ISOLATED_PUNCTUATION = CharacterMap(_strip_accents_and_isolate_punctu
 def clean_text(
     text: str, do_lower_case: bool = True, keep_accents: bool = False
 ) -> str:
-    """Returns the input of SentencePiece.
+    """Cleans a text for SentencePiece.
 
     Runs of white space become one space, characters are decomposed (NFKD), and letters
     are lower-cased with `do_lower_case`.
@@ -182,11 +188,11 @@ class Tokenizer(abc.ABC):
             name, or "spiece.model" or "vocab.txt" if it is a `tokenizer.json`.
         do_lower_case: whether text is lower-cased.
         keep_accents: whether combining marks stay, see `clean_text`.
-        fingerprint: hexadecimal SHA-256 of the vocabulary file, the casing and
+        fingerprint: hexadecimal SHA-256 of `contents`, `do_lower_case` and
             `keep_accents`. Equal fingerprints mean equal ids.
     """
 
-    _file_name: str  # the name of the vocabulary file in folders of transformers
+    _file_name: str  # the value of `file_name` for a `tokenizer.json`
     _pad_piece: str
     _unk_piece: str
 
@@ -285,8 +291,9 @@ class Tokenizer(abc.ABC):
     ) -> Iterator[tuple[list[int], list[Span]]]:
         """Yields `encode_with_offsets` of each text, in time linear in its length."""
         for text, ids in zip(texts, self.encode_batch(texts), strict=True):
-            spans = attach_deleted(_is_space(text), *self._align(text, ids).T)
-            yield ids, list(zip(*(each.tolist() for each in spans), strict=True))
+            # The two columns of `_align` are the begins and the ends of the pieces.
+            begins, ends = attach_deleted(_is_space(text), *self._align(text, ids).T)
+            yield ids, list(zip(begins.tolist(), ends.tolist(), strict=True))
 
     def word_starts(self, rule: WordRule = "word_mark") -> WordStarts:
         """Returns a function that marks the pieces that begin a word.
@@ -295,17 +302,17 @@ class Tokenizer(abc.ABC):
         each of these cases:
 
         - SentencePiece: it begins with the word mark. WordPiece: it does not begin with
-          "##". The other cases are about the rest of the piece, its text.
+          "##". The other cases are about its text, without word mark and "##".
         - Its first character is a letter of a script written without spaces (Chinese,
           Japanese, Thai, Lao, Khmer, Burmese, Tibetan, ...). Otherwise a sentence would
           be one word. Combining signs and prolongation marks are no letters here: they
           continue the word before them.
         - All its characters are punctuation or symbols, as in "(". A single apostrophe
           is an exception, because it can be inside a word ("don't").
-        - The piece before it ends with punctuation, a symbol, or a letter or sign of
-          such a script: "word" in "(word)", "python" in "用python". The exceptions are
-          a single apostrophe, and pieces that begin with a combining sign or a
-          prolongation mark.
+        - The piece before it ends with punctuation or a symbol ("word" in "(word)"), or
+          with a letter or sign of a script written without spaces ("python" in
+          "用python"). The exceptions are a single apostrophe, and pieces that begin
+          with a combining sign or a prolongation mark.
 
         Special pieces, `<unk>` and byte pieces belong to the word before them. But
         WordPiece's [UNK] begins a word, because it is a complete word.
@@ -397,12 +404,12 @@ class SentencePieceTokenizer(Tokenizer):
         Args:
             spm_model_file: a `.model` file of SentencePiece, of any model type, or a
                 `tokenizer.json` of transformers with a unigram model.
-            do_lower_case: whether to lower-case the text first. None for the first of
-                these settings that exists: of transformers' files in the folder of the
-                model; of the model itself, see `add_cleaning`; true.
-            keep_accents: whether to keep combining marks. None for the first of these
-                settings that exists: of transformers' files in the folder of the model;
-                of the model itself; false.
+            do_lower_case: whether to lower-case the text first. None for the setting in
+                transformers' files in the same folder, or else in the model itself (see
+                `add_cleaning`), or else true.
+            keep_accents: whether to keep combining marks. None for the setting in
+                transformers' files in the same folder, or else in the model itself, or
+                else false.
 
         Raises:
             InputError: the file cannot be read, or is not a SentencePiece model.
@@ -427,6 +434,7 @@ class SentencePieceTokenizer(Tokenizer):
         pad_id = processor.pad_id()
         self._pad_piece = pieces[pad_id] if pad_id >= 0 else "<pad>"
         self._unk_piece = pieces[processor.unk_id()]
+        # `piece[-2:-1]` is "" for the piece ",".
         self.comma_pieces = {
             piece: [*processor.encode_as_pieces(piece[:-1].replace(WORD_MARK, "")), ","]
             for piece in pieces
@@ -437,9 +445,9 @@ class SentencePieceTokenizer(Tokenizer):
             for id, piece in enumerate(pieces)
             if processor.is_byte(id)
         }
-        # Number of characters of each piece without its word mark. If the pieces are
-        # the bytes of a character, the first byte counts as one character, and the
-        # other (inner) bytes as none. `_align` gives all of them the same span.
+        # `_lengths` is the number of characters of each piece without its word mark. If
+        # pieces are the bytes of a character, the first byte counts as one character,
+        # and the other (inner) bytes as none. `_align` gives these pieces one span.
         self._is_inner_byte = np.zeros(len(pieces), bool)
         self._lengths = np.array([len(p.replace(WORD_MARK, "")) for p in pieces])
         for id, byte in self.byte_values.items():
@@ -490,7 +498,7 @@ class SentencePieceTokenizer(Tokenizer):
         # one item more for the end.
         normal, sources = self._processor.normalize(self.clean(text), with_offsets=True)
         # Only characters other than word marks are counted, because the digit-comma
-        # rule adds word marks to pieces that `normal` lacks.
+        # rule adds word marks that are not in `normal`.
         is_text = np.array([character != WORD_MARK for character in normal], bool)
         origins = self._find_origins(text)[np.array(sources[:-1], int)[is_text]]
         id_array = np.array(ids, int)
@@ -512,7 +520,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _find_origins(self, text: str) -> np.ndarray:
         """Returns the index in `text` of the origin of each cleaned character."""
         is_text = ~_is_space(text)
-        # The last space of a run is kept, except the spaces before the first word.
+        # Cleaning keeps the last space of each run, but no space before the first word.
         is_kept = is_text.copy()
         is_kept[:-1] |= is_text[1:]
         is_kept[: is_text.argmax() if len(text) else 0] = False
@@ -567,9 +575,9 @@ class WordPieceTokenizer(Tokenizer):
                 piece ends at the first space of the line; empty lines at the end are
                 ignored. Or a `tokenizer.json` of transformers with a WordPiece model.
             do_lower_case: whether to lower-case the text and to strip accents. None for
-                the setting of transformers' files in the same folder; true without one.
+                the setting in transformers' files in the same folder, or else true.
             keep_accents: whether to keep accents in lower-cased text. None for the
-                setting of transformers' files in the same folder; false without one.
+                setting in transformers' files in the same folder, or else false.
 
         Raises:
             InputError: the file cannot be read, is not UTF-8, repeats a piece, or lacks
@@ -600,7 +608,7 @@ class WordPieceTokenizer(Tokenizer):
     def encode_batch(
         self, texts: Iterable[str], num_threads: int = 1
     ) -> list[list[int]]:
-        """Returns the piece ids of each text; one thread, because it is Python code."""
+        """Returns the piece ids of each text; uses one thread, as it runs in Python."""
         return [
             [id for word in self.clean(text).split() for id in self._encode_word(word)]
             for text in texts
@@ -635,7 +643,7 @@ class WordPieceTokenizer(Tokenizer):
     def _align(self, text: str, ids: list[int]) -> np.ndarray:
         words, origins = _translate(text, np.arange(len(text)), ISOLATED_IDEOGRAPHS)
         if self.do_lower_case:
-            # "İ" is the only character that becomes two; both have its origin.
+            # Only the lower case of "İ" has two characters; both have its origin.
             origins = np.repeat(origins, [len(c.lower()) for c in words])
             words = words.lower()
         words, origins = _translate(words, origins, self.last_stage)
@@ -685,9 +693,9 @@ def load(
             `spm_model_file`. Either file may be a `tokenizer.json`, whose contents
             decide the class of the tokenizer.
         do_lower_case: whether to lower-case text. None for the setting that is stored
-            with the vocabulary; true without one.
+            with the vocabulary, or else true.
         keep_accents: whether to keep accents. None for the setting that is stored with
-            the vocabulary; false without one.
+            the vocabulary, or else false.
 
     Raises:
         InputError: there is no file, or the file that is used is bad.
@@ -702,9 +710,10 @@ def load(
     return tokenizer_class(path, do_lower_case, keep_accents)
 
 
-# A model is a protocol buffer. `add_cleaning` appends a field, which SentencePiece and
-# tensorflow_text ignore. The number of the field is 190911942, from the arXiv number of
-# ALBERT (1909.11942); SentencePiece reserves numbers from 200 on for extensions.
+# A SentencePiece model is a protocol buffer. `add_cleaning` appends a field, which
+# SentencePiece and tensorflow_text ignore. The number of the field is 190911942, from
+# the arXiv number of ALBERT (1909.11942); SentencePiece reserves numbers from 200 on
+# for extensions.
 # The tag, which begins the field, is 190911942 << 3 | 2, in 7 bits per byte.
 _CLEANING_TAG = b"\xb2\xdc\xa2\xd8\x05"
 # The whole field: the tag, one byte with the length of the rest, and a JSON object.
@@ -714,8 +723,9 @@ _CLEANING_FIELD = re.compile(re.escape(_CLEANING_TAG) + rb"[\x02-\x7f](\{[^{}]*\
 def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
     """Returns a SentencePiece model in which the settings of cleaning are stored.
 
-    A tokenizer with this model uses these settings by default. The released settings
-    (lower case, no accents) are the default without this, so they are not stored.
+    A tokenizer with this model uses the stored settings by default. The released
+    settings (lower case, no accents) are not stored, because they are the default of
+    every model.
     """
     if do_lower_case and not keep_accents:
         return model
@@ -725,7 +735,7 @@ def add_cleaning(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes
 
 
 def read_stored_cleaning(model: bytes) -> dict[str, bool]:
-    """Returns the settings that `add_cleaning` stored, or an empty dict."""
+    """Returns the settings that `add_cleaning` stored last, or an empty dict."""
     payloads = _CLEANING_FIELD.findall(model)
     stored = json.loads(payloads[-1]) if payloads else {}
     return {key: bool(value) for key, value in stored.items()}
@@ -736,10 +746,9 @@ _RELEASED_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~£€')
 _MAX_CACHED_WORDS = 1 << 17  # bounds the memory of a WordPiece tokenizer
 # The Unicode name of a letter begins with its script. These are the first words of the
 # names in scripts written without spaces; "NEW" is from "NEW TAI LUE".
-_SPACELESS_SCRIPTS = (
-    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
-    *("KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW", "JAVANESE", "BALINESE"),
-)
+_SPACELESS_SCRIPTS = ["CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI"]
+_SPACELESS_SCRIPTS += ["LAO", "KHMER", "MYANMAR", "TIBETAN", "TAI", "NEW"]
+_SPACELESS_SCRIPTS += ["JAVANESE", "BALINESE"]
 
 
 def _begins_word_as_released(piece: str) -> bool:
@@ -753,8 +762,8 @@ def _begins_word_as_released(piece: str) -> bool:
 def _begins_word_without_mark(text: str) -> bool:
     """Whether the text of a piece begins a word even without a word mark.
 
-    These texts begin with a letter of a script without spaces, or have only punctuation
-    and symbols.
+    Such a text begins with a letter of a script written without spaces, or has only
+    punctuation and symbols.
     """
     return (_is_spaceless(text[0]) and not _is_sign(text[0])) or _is_punctuation(text)
 
@@ -817,7 +826,7 @@ def attach_deleted(
         The new begins and ends, int [N] each, see `Tokenizer.encode_with_offsets`.
     """
     size = xp.size(is_space)
-    # The indices of all spaces. The end of the text counts as a space, and as a piece.
+    # The indices of all spaces. The end of the text counts as a space.
     spaces = xp.append(xp.nonzero(is_space)[0], size)
     # The number of spaces before each character. So the first space at or after
     # character i is spaces[spaces_before[i]].
@@ -825,10 +834,12 @@ def attach_deleted(
     has_text = begins >= 0
     # The spans of the pieces with text.
     begin, end = begins[has_text], ends[has_text]
-    # A piece extends to the next piece in its word, or else to the end of the word.
+    # A piece extends to the next piece in its word, or else to the end of the word. The
+    # end of the text counts as the piece after the last piece.
     word_end = xp.take(spaces, xp.take(spaces_before, end))
     end = xp.maximum(end, xp.minimum(word_end, xp.append(begin[1:], size)))
-    # Item i is the end of the piece before piece i.
+    # Item i is the end of the piece before piece i, or 0 for the first piece. The last
+    # item is no end: `rank + 1` below can be its index, but then its value is not used.
     ends_before = xp.append(xp.append(0, end), size)
     # The first piece of a word extends back to the first character of the word. Other
     # pieces already begin where the piece before them ends.
@@ -837,7 +848,7 @@ def attach_deleted(
     begin = xp.minimum(begin, xp.maximum(word_begin, ends_before[:-2]))
     # A piece without text gets an empty span at the beginning of the next piece with
     # text. But one character can give several words, such as "ﷺ". A word mark between
-    # them has the span of the character, as the pieces before and after it.
+    # these words gets the span of the character, as the pieces of the words do.
     # `rank` is the number of pieces with text before each piece.
     count = xp.where(has_text, 1, 0)
     rank = xp.cumsum(count) - count
@@ -857,13 +868,13 @@ def _read(path: str, model_type: hf_files.ModelType) -> bytes:
 def _parse_vocabulary(path: str, contents: bytes) -> list[str]:
     """Returns the pieces of a WordPiece vocabulary file, one for each line."""
     lines = files.to_utf8(contents, path).decode().rstrip("\r\n").split("\n")
-    numbers: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        # An empty line gets the piece " ", which matches no word. So it keeps its id.
+    rows: dict[str, int] = {}  # the number of the line of each piece
+    for row, line in enumerate(lines, start=1):
+        # An empty line has an id too. Its piece is " ", which matches no word.
         piece = (line.split() or [" "])[0]
-        if piece in numbers:
+        if piece in rows:
             raise InputError(
-                f"{path}:{number}: repeats the piece {piece!r} of line {numbers[piece]}"
+                f"{path}:{row}: repeats the piece {piece!r} of line {rows[piece]}"
             )
-        numbers[piece] = number
-    return list(numbers)
+        rows[piece] = row
+    return list(rows)

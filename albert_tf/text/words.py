@@ -13,12 +13,13 @@ import re
 
 from albert_tf.text import tokenization
 
-# Regular expressions for a text in which each character is replaced by its class, see
-# `classify_character`. The first finds "'s" at the end of a word.
+# These regular expressions are for a text in which each character is replaced by its
+# class, see `classify_character`. The first finds "'s" at the end of a word.
 POSSESSIVE = "([as])'s([.']*)( |i|$)"
-# The replacement for a match of `POSSESSIVE`: "'s" becomes "pp".
+# The replacement for a match of `POSSESSIVE`: "'s" becomes "pp", "p" for possessive.
 MARKED_POSSESSIVE = r"\1pp\2\3"
-# Finds each word, after "'s" is replaced.
+# Finds each word, after "'s" is replaced by "pp". A word is one of these: letters, with
+# any marks between them; "'s"; a mark; an ideograph.
 WORD = "[as](?:[as.']*[as])?|p+|[.']|i"
 
 
@@ -41,9 +42,9 @@ def classify_character(character: str) -> str:
         return " "
     if character in tokenization.APOSTROPHES:
         return "'"
-    # These functions of WordPiece put spaces around ideographs and punctuation.
+    # The first function puts spaces around ideographs, the second around punctuation.
     if tokenization.ISOLATED_IDEOGRAPHS.function(character) == f" {character} ":
         return "i"
-    if tokenization.ISOLATED_PUNCTUATION.function(character) != character:
+    if tokenization.ISOLATED_PUNCTUATION.function(character) == f" {character} ":
         return "."
     return "s" if character in "sS" else "a"

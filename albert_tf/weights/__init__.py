@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from albert_tf.weights.writing import save
 
 # The modules of the names in `__all__` are imported on first use, because an import of
-# `weights.settings` must not import TensorFlow. Other names are in `loading`.
+# `weights.settings` must not import TensorFlow. `loading` has the names in `__all__`
+# that this table lacks.
 _MODULES = {"Source": "names", "open_source": "formats", "save": "writing"}
 
 __all__ = ["MisfitError", "Source", "load", "model_for", "open_source", "save"]

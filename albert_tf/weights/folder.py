@@ -79,11 +79,13 @@ class ModelFolder:
             InputError: the metadata in a folder are damaged.
         """
         task = next(filter(None, map(metadata.find_task, self.folders)), {})
+        # The last folder is the folder of the weights, if there are weights.
         if not task and any(self.folders[-1].glob("*.index")):
             from albert_tf.weights.loading import find_span_task
 
-            # If there is no path, there is no task. If the weights are damaged, loading
-            # them raises the same error again.
+            # `source` raises InputError if there is no path or the weights are damaged.
+            # Without a path there is no task; loading raises the error of damaged
+            # weights again.
             with contextlib.suppress(InputError):
                 return find_span_task(self.source)
         return task
@@ -100,8 +102,8 @@ class ModelFolder:
         """
         if self._files.albert_config_file:
             return AlbertConfig.find(self._files.albert_config_file)
-        # A .keras file contains its configuration; another file in the folder may
-        # belong to another model.
+        # A .keras file contains its configuration. So its folder, the last one, is not
+        # searched: a configuration in it may belong to another model.
         is_keras = self._path is not None and self._path.suffix == ".keras"
         for folder in self.folders[:-1] if is_keras else self.folders:
             for path in (folder / metadata.CONFIG, folder / "assets" / metadata.CONFIG):
@@ -112,7 +114,7 @@ class ModelFolder:
                 f"--albert_config_file: required, as --output_dir={self.folders[0]} "
                 f"has no {metadata.CONFIG} and there is no --init_checkpoint"
             )
-        source = self.source  # errors of this line get no advice about the flag
+        source = self.source  # outside of `try`: its errors get no advice on the flag
         try:
             return source.config()
         except InputError as error:
@@ -138,10 +140,10 @@ class ModelFolder:
     def find_tokenizer(self) -> Tokenizer | None:
         """Opens the vocabulary of the flags, or of the first folder that has one.
 
-        How text is cleaned is decided by the first of these that says it: the flags;
+        The settings of cleaning are from the first of these that has them: the flags;
         the metadata of the first folder that names a vocabulary; the files of
         transformers in the folder of the vocabulary; the vocabulary itself. If none
-        says it, text is cleaned as released.
+        has them, text is cleaned as released.
 
         Returns:
             None if no flag names a vocabulary and no folder has one.
@@ -157,6 +159,7 @@ class ModelFolder:
                 return None
             is_text = path.suffix == ".txt"
             spm, vocab = (None, str(path)) if is_text else (str(path), None)
+        # The first file of metadata that names a vocabulary, and its contents.
         pairs = map(metadata.find_vocabulary, self.folders)
         file, values = next((pair for pair in pairs if pair[1]), (None, {}))
         keys = ("do_lower_case", "keep_accents")

@@ -36,8 +36,7 @@ def make_files(
         model: a model of `albert_tf.model.models` whose class transformers also has.
         config: the model's configuration. Its `num_hidden_groups` is the number of
             groups in the file of weights.
-        task: the keys "labels", "kind" and "max_seq_length" of `task.json`, each if
-            known; may be empty.
+        task: any of the keys "labels", "kind" and "max_seq_length" of `task.json`.
         tokenizer: the model's tokenizer. None for no tokenizer files, and for the
             released ids of special tokens in `config.json`.
 
@@ -101,8 +100,8 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
 
     With these files, transformers gives the same ids as `tokenizer`, with two
     exceptions. If a text contains "[SEP]" or another special token, transformers gives
-    the id of the token. If two ways to cut a word into pieces are equally likely,
-    transformers and `tokenizer` may choose different ones.
+    the id of this special token. If two ways to cut a word into pieces are equally
+    likely, transformers and `tokenizer` may choose different ones.
 
     Args:
         tokenizer: the tokenizer of the model.
@@ -153,8 +152,8 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
 
 def _describe_token(tokenizer: Tokenizer, id: int) -> Step:
     """Returns the JSON object of a special token, which transformers finds in texts."""
-    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": id, "content": tokenizer.id_to_piece(id), **off, "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": id, "content": tokenizer.id_to_piece(id), **flags, "special": True}
 
 
 def _make_replace(pattern: str, content: str) -> Step:
@@ -210,6 +209,7 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     # piece contains the end of one word and the beginning of the next.
     can_split = not any(WORD_MARK in piece[1:] for piece in pieces)
     metaspace = {"type": "Metaspace", "replacement": WORD_MARK, "split": can_split}
+    # With `add_dummy_prefix`, SentencePiece puts a word mark before each text.
     scheme = "first" if spec.add_dummy_prefix else "never"
     cuts: list[Step] = [{**metaspace, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
@@ -233,12 +233,13 @@ def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[
 
     transformers cuts a text at each [MASK], and applies the steps to each part. A part
     begins a new word if any piece consists of the word mark, the first character of the
-    part, and perhaps more. Otherwise the part gets the prefix `no_word_start`.
+    part, and perhaps more. Otherwise `no_word_start` is inserted before the part.
     """
     initials = {p[1] for p in pieces if len(p) > 1 and p[0] == WORD_MARK}
     is_initial = initials.__contains__
     return [
         {"type": "Prepend", "prepend": " "},
+        # For a part that does not begin a word: replaces the space of the first step.
         _make_replace(f"^ (?=[^ {_list_characters(is_initial)}])", no_word_start),
         _make_replace("^ {2}", " "),  # for a part that already began with a space
     ]
@@ -256,9 +257,14 @@ def _cut_words(metaspace: Step) -> list[Step]:
     mark = {**metaspace, "split": False}
     split = {"type": "Split", "behavior": "Removed", "invert": False}
     return [
+        # Replaces spaces by word marks, and inserts a mark at the beginning of the
+        # input.
         {**mark, "prepend_scheme": "first"},
+        # Cuts at each mark, and removes it, at the beginning with `_NO_WORD_START`.
         {**split, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},
+        # Inserts a mark before each word.
         {**mark, "prepend_scheme": "always"},
+        # Removes the mark before text that does not begin a word.
         {**split, "pattern": {"String": f"{WORD_MARK}{_NO_WORD_START}"}},
     ]
 
@@ -293,10 +299,10 @@ def _make_wordpiece(tokenizer: tokenization.WordPieceTokenizer) -> dict[str, Ste
     controls = _list_characters(
         lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
     )
-    off = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
+    flags = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
     steps = [
         _make_replace(f"[\ufffd{controls}]", ""),
-        {"type": "BertNormalizer", "handle_chinese_chars": True, **off},
+        {"type": "BertNormalizer", "handle_chinese_chars": True, **flags},
     ]
     if tokenizer.do_lower_case:
         steps += _make_lower_case()

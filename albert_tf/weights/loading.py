@@ -83,8 +83,8 @@ def load(
             `only` and `allow_missing` also apply to slots, whose paths are the paths of
             their weights with ".adam_m" and ".adam_v". Without an optimizer, slots in
             the file are ignored.
-        head_order: for each output of the model's classifier, the number of the output
-            in the file that has the same label. None if the order is the same.
+        head_order: for each output of the model's classifier, the index of the output
+            with the same label in the file's classifier. None if the order is the same.
         warn: also log missing and unused weights.
 
     Returns:
@@ -230,6 +230,7 @@ def _assign(
                 f"{source.path}: {name} holds NaN; expected numbers, such as weights "
                 f"from before the training diverged"
             )
+        # The value of the first tensor that belongs to this variable.
         required = values.setdefault(id(variable), value)
         expected = "the same values as in the layers it is shared with"
         if isinstance(variable, np.ndarray):  # the model has only a constant instead
@@ -255,12 +256,13 @@ def _check_fit(model, source: Source, loaded, report, only, allowed) -> None:
         allowed: a tuple of beginnings of attribute paths that may be missing.
     """
     missing = {k: x for k, x in report.missing.items() if not k.startswith(allowed)}
-    # The first parts of the names of the encoder's tensors. Heads have other ones.
-    encoder = {_first_part(t.name) for t in loaded if t.path.startswith("encoder.")}
+    # The first parts of the names of the loaded encoder's tensors, such as "bert". The
+    # names of heads begin with other parts.
+    parts = {_first_part(t.name) for t in loaded if t.path.startswith("encoder.")}
     unused = {
         name: shape
         for name, shape in report.unused.items()
-        if only is None or _first_part(name) in encoder
+        if only is None or _first_part(name) in parts
     }
     misfits = {"not in the file": missing, "not in the model": unused}
     lines = [f"  {k}: {names.format_shapes(x)}" for k, x in misfits.items() if x]

@@ -116,7 +116,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
 
     Raises:
         InputError: there is no fine-tuned model in a folder, or two models have
-            different tasks, labels or numbers of options.
+            different tasks, labels or numbers of choices.
     """
     folders: list[str] = []
     for pattern in patterns:
@@ -167,7 +167,7 @@ def _read_hf_task(path: Path) -> Mapping[str, Any]:
     # If the file names no labels, there are two, as in transformers.
     names = json_values.get(config, "id2label", dict, str(path), default={})
     names = names or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels = [names.get(str(number)) for number in range(len(names))]
+    labels = [names.get(str(label_id)) for label_id in range(len(names))]
     if not _are_texts(labels):
         raise InputError(
             f"{path}: id2label={errors.quote(names)}: expected a text for each number "
@@ -202,18 +202,18 @@ def _read(path: Path) -> Mapping[str, Any]:
     if task.keys() >= {"class_name", "registered_name"}:
         return {}  # a file of KerasHub
     # `get` raises an error for a value of another type. The settings class of the task
-    # checks the values of other keys.
+    # checks the values of the remaining keys.
     for key in ("kind", "vocabulary", "fingerprint"):
         json_values.get(task, key, str, str(path), default="")
     for key in ("do_lower_case", "keep_accents"):
         json_values.get(task, key, bool, str(path), default=False)
-    labels, name = task.get("labels") or [], task.get("vocabulary", "")
+    labels, vocabulary = task.get("labels") or [], task.get("vocabulary", "")
     if not _are_texts(labels):
         raise InputError(f"{path}: labels={errors.quote(labels)}: expected texts")
-    if Path(name).name != name:
+    if Path(vocabulary).name != vocabulary:
         raise InputError(
-            f"{path}: vocabulary={errors.quote(name)}: expected the name of a file in "
-            f"this folder"
+            f"{path}: vocabulary={errors.quote(vocabulary)}: expected the name of a "
+            f"file in this folder"
         )
     return task
 
@@ -248,9 +248,10 @@ def find_vocabulary(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     """Reads the metadata file that names a folder's vocabulary.
 
     Returns:
-        The path and the contents of the first file that is not empty, of `task.json`,
-        `vocabulary.json` and the `vocabulary.json` of an export. If there is none, the
-        path of a missing `task.json`, and no contents.
+        The path and the contents of the first file that exists and is not empty. The
+        order is `task.json`, `vocabulary.json`, and `assets/vocabulary.json`, which
+        exports have. If there is none, the path of a missing `task.json`, and no
+        contents.
     """
     for name in (TASK, VOCABULARY, f"assets/{VOCABULARY}"):
         if stored := _read(folder / name):

@@ -28,8 +28,8 @@ class Row:
 
     A name is None if the format does not have the module. The format "keras" uses
     `path` as name. In names, `{b}` is the index of a block in the encoder, `{g}` its
-    group, `{i}` its index in the group, and `{n}` is "" for block 0 and "_b" for block
-    b.
+    group, and `{i}` its index in the group. `{n}` is "" for block 0, "_1" for block 1,
+    and so on.
 
     Attributes:
         path: attribute path from the model.
@@ -227,7 +227,8 @@ def expand(model, format: str) -> list[Target]:
     for row in (*ENCODER, *HEADS[class_name]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
         for b in range(count):
-            # A distinct layer has `inner_group_num` blocks. Block b is its block i.
+            # A distinct layer has `inner_group_num` blocks. Block b of the encoder is
+            # block i of its layer. In group 0, b and i are equal.
             layer, i = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
             for leaf, variable in _find_variables(model, path, row.kind, format):
@@ -307,6 +308,7 @@ def name_tensor(
     if module is None:
         return None
     suffix = LEAVES[format].get(leaf, "")
+    # The released output layers are "output_weights" and "output_bias".
     if (format, row.kind) == ("tf1", "output"):
         suffix = "_weights" if leaf == "kernel" else "_bias"
     return module.format(g=g, i=i, b=b, n=f"_{b}" if b else "") + suffix

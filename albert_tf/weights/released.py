@@ -62,7 +62,7 @@ def _download_from_hub(name: str) -> Path:
             repository,
             revision=revision or None,
             allow_patterns=list(_MODEL_FILES),
-            ignore_patterns=["*/*"],
+            ignore_patterns=["*/*"],  # files in subfolders
         )
     if not list(Path(folder).glob("*.safetensors")):
         raise InputError(f"{name}: has no .safetensors; no other format is downloaded")

@@ -62,7 +62,8 @@ def save(
         InputError: the format is unknown, the format cannot hold the model or the
             optimizer, or the path cannot be written.
     """
-    # An option that the format does not support raises TypeError in the call below.
+    # Only options that are set are passed on. An option that the format does not
+    # support raises TypeError in the call below.
     options = {"optimizer": optimizer, "extra": extra, "tokenizer": tokenizer}
     options = {key: value for key, value in (options | {"task": task}).items() if value}
     writers: Any = {"tf1": _save_tf1, "hf": _save_hf, "keras": _save_keras}
@@ -134,7 +135,8 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
     tensors = _read_tensors(model, "hf")
-    if isinstance(model, models.AlbertEncoder):  # transformers' AlbertModel
+    # transformers' AlbertModel, which has no head, has no prefix in its names.
+    if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.make_files(model, _regroup(model.config), task or {}, tokenizer)
     with wrap_write(folder), atomic_folder(folder) as new:

@@ -32,13 +32,14 @@ def open(path: Path) -> Source:
     files = [path]
     if path.is_dir():
         files = [*path.glob("model.safetensors")] or sorted(path.glob("*.safetensors"))
+    # The opened file of each tensor, by the name of the tensor.
     shards: dict[str, Any] = {}
     for file in files:
         with errors.wrap_read(file, "a readable safetensors file"):
             shard = safetensors.safe_open(file, framework="numpy")
             shards |= dict.fromkeys(shard.keys(), shard)
-    # The names in the table have this prefix. transformers saves an AlbertModel, which
-    # has no head, without the prefix.
+    # In the table of `weights.names`, the encoder's names have this prefix.
+    # transformers saves an AlbertModel, which has no head, without the prefix.
     prefix = "albert." if "embeddings.word_embeddings.weight" in shards else ""
 
     def read(name):

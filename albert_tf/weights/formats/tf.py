@@ -46,14 +46,14 @@ def open(path: Path) -> Source:
 
     def build_model():
         values = {name: int(read_key(key)) for name, key in options.items()}
-        return getattr(models, kind)(config(), **values)
+        return getattr(models, class_name)(config(), **values)
 
     if _GRAPH in shapes:
         with errors.wrap_read(prefix, "a checkpoint with a readable object graph"):
-            kind, options, keys = _read_graph(read_key(_GRAPH))
-        format = "keras" if kind else "model_garden"
+            class_name, options, keys = _read_graph(read_key(_GRAPH))
+        format = "keras" if class_name else "model_garden"
     else:
-        format, kind, options = "tf1", "", {}
+        format, class_name, options = "tf1", "", {}
         # In a TF-Hub module, the released names have a prefix.
         keys = {key.removeprefix("module/"): key for key in shapes}
     return Source(
@@ -62,15 +62,15 @@ def open(path: Path) -> Source:
         tensors={name: shapes[key] for name, key in keys.items() if key in shapes},
         read=lambda name: read_key(keys.get(name, name)),
         config=config,
-        build_model=build_model if kind else None,
+        build_model=build_model if class_name else None,
     )
 
 
 def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     """Reads the object graph of a TF2 checkpoint.
 
-    `saved_models.save` stores the class of the model, its options (the other arguments
-    of the class than the configuration) and its weights as attributes of the root.
+    `saved_models.save` stores the class of the model, its options (the arguments of the
+    class except the configuration) and its weights as attributes of the root.
 
     Returns:
         The name of the class; the key of each option by name; the key of each weight by
@@ -82,17 +82,19 @@ def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(contents)
 
     def children(node):
+        """Returns a node's children by name."""
         return {child.local_name: graph.nodes[child.node_id] for child in node.children}
 
-    def keys(node):  # of the tensors of a node's children
+    def keys(node):
+        """Returns the keys of the tensors of a node's children, by the child's name."""
         variables = children(node).items()
         return {n: item.checkpoint_key for n, v in variables for item in v.attributes}
 
     root = children(graph.nodes[0])
     if "model" in root and "weights" in root:
-        for kind, options in children(root["model"]).items():
-            if kind in names.HEADS:
-                return kind, keys(options), keys(root["weights"])
+        for class_name, options in children(root["model"]).items():
+            if class_name in names.HEADS:
+                return class_name, keys(options), keys(root["weights"])
     variables = [item for node in graph.nodes for item in node.attributes]
     by_name = {v.full_name.removeprefix("bert/"): v.checkpoint_key for v in variables}
     return "", {}, by_name
