@@ -14,19 +14,16 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # a larger share of unknown tokens causes a warning
-# Counters of records, summed over all duplicates: with a `dupe_factor` of 40, a segment
-# that is always dropped counts 40 times.
-_RECORD_COUNTERS = (
-    *("truncated_tokens", "dropped_tokens", "dropped_segments"),
-    *("instances", "instance_tokens"),
-)
+# Counters of lost text, summed over all duplicates: with a `dupe_factor` of 40, a
+# segment that is always dropped counts 40 times.
+_LOST_TEXT = ("truncated_tokens", "dropped_tokens", "dropped_segments")
 
 
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    A run has one description for all files of a subset. Its path follows from the first
-    name in `--output_file`, so it is found only from files of this name.
+    All files of a subset have one description, and its path is made from the first name
+    in `--output_file`. For files of the other names, this function does not find it.
 
     Returns:
         The description, or None if none is found.
@@ -135,7 +132,7 @@ def is_complete(
         sizes = [entry["bytes"] for entry in description["files"].values()]
         if [files.size(file) for file in config.record_files(subset)] != sizes:
             return False
-        # If no document was held out, there are no files of the subset "eval".
+        # If no document was held out, the run is complete without files of "eval".
         if not description["statistics"]["held_out_documents"]:
             return True
     return True
@@ -168,7 +165,7 @@ def describe(
         config: the run's settings.
         subset: "train" or "eval".
         counts: for each subset, the sum of its shards' counters.
-        num_records: the number of records of each file, by subset and number.
+        num_records: the number of records of each file, by its subset and its number.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
     # Entries have relative paths, since files in two folders may have the same name.
@@ -209,7 +206,7 @@ def check_input(
     num_documents = num_train + num_held_out
     unknown_share = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
     needs_others = config.samples_other_documents
-    # {message: whether the mistake was made}; the first one is reported.
+    # {message: whether the mistake was made}. Only the first mistake is reported.
     mistakes = {
         f"{input_file}: no text in it": not num_documents,
         f"{eval_fraction}: holds out all documents ({num_documents})": not num_train,
@@ -254,7 +251,9 @@ def _statistics(
         **{name: counts[f"{subset}_{name}"] for name in text_counters},
         "held_out_documents": total["eval_documents"],
         **{name: total[name] for name in ("lines", "lines_cut", "undecodable_lines")},
-        **{name: counts[name] for name in _RECORD_COUNTERS},
+        **{name: counts[name] for name in _LOST_TEXT},
+        "instances": instances,
+        "instance_tokens": tokens,
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),
         "label_1_share": counts["instances_with_label_1"] / instances,
@@ -270,8 +269,8 @@ def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
 
     Args:
         counts: the counters of a subset.
-        name: "spans" for accepted or "spans_drawn" for drawn spans.
-        ngram: the maximum number of words.
+        name: "spans" for accepted spans, or "spans_drawn" for drawn spans.
+        ngram: the maximum number of words per span.
     """
     spans = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
     return {words: count for words, count in spans.items() if count}
