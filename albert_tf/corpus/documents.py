@@ -145,7 +145,7 @@ def read(
         first_lines = list(enumerate(first_lines[0][1].split("\r"), 1))
     lines = itertools.chain(first_lines, lines)
     is_json = _holds_json_lines(part.file)
-    stream = _json_texts(part, lines) if is_json else (t for _, t in lines)
+    stream = _json_texts(part, lines) if is_json else (text for _, text in lines)
     document: list[str] = []
     size = 0
     # The blank line that is added here ends the last document.
@@ -319,6 +319,7 @@ def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     An id that continues a word is marked: the vocabulary's size is added.
     """
     words = [line.split() for line in lines]
+    # A group has the ids of each word of a line.
     groups = list(_encode_groups(tokenizer.encode_batch, words))
     for ids in itertools.chain.from_iterable(groups):
         ids[1:] = [id + tokenizer.vocab_size for id in ids[1:]]

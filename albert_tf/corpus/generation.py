@@ -123,6 +123,7 @@ def _make_files(
     for (path, _, plan), result in zip(jobs, results, strict=True):
         counts[plan.subset].update(result["counts"])
         shard_path = shards.record_file(path)
+        # The JSON file has each `Block` as a list.
         for block in map(shards.Block._make, result["blocks"]):
             blocks[plan.subset, block.file].append((shard_path, block))
             num_records[plan.subset, block.file] += block.records

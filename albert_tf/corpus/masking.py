@@ -68,9 +68,11 @@ class Rules:
         self.replacements = np.arange(vocabulary["size"])
         if not config.released_behaviour:
             self.replacements = np.delete(self.replacements, vocabulary["special_ids"])
+        # weights[n - 1] is proportional to the probability of n words.
         weights = 1 / np.arange(1, config.ngram + 1)
         if not config.favor_shorter_ngram:
             weights = weights[::-1]
+        # The sums of the weights of 2 or more, 3 or more, ... words.
         self.thresholds = np.cumsum(weights[::-1])[::-1][1:] / weights.sum()
 
 
@@ -191,6 +193,8 @@ class _Spans:
         self._counts = counts
         # The flat positions (row * T + column) of the maskable tokens, rising.
         self._tokens = np.flatnonzero(maskable)
+        # The number of maskable tokens in each row, and the index in `_tokens` of the
+        # first of these tokens, [B].
         tokens_per_row = np.count_nonzero(maskable, axis=1)
         row_begins = np.cumsum(tokens_per_row) - tokens_per_row
         # A text is A or B. Its first token follows a special token, which is not
@@ -245,12 +249,13 @@ class _Spans:
             use: the use of the random numbers, see `draw`.
 
         Returns:
-            int [n], the flat positions (row * T + column) of the tokens, rising.
+            int [N], the flat positions (row * T + column) of the N tokens, rising.
         """
         was_taken = self._is_taken.copy()
         rows = np.arange(quota.size)
         remaining = quota.copy()
         for turn, (begin, n) in enumerate(self._draw_turns(use)):
+            # Only rows that still need tokens and have words left continue.
             rows = rows[(remaining[rows] > 0) & (turn < self._word_counts[rows])]
             if not rows.size:
                 break
@@ -266,8 +271,8 @@ class _Spans:
 
         Yields:
             For each turn, the index in tables of one word of each row, and the number
-            of words of its span: two arrays, int [B]. After a row's last word, its
-            entries are undefined.
+            of words of its span: two arrays, int [B]. In the turns after a row's last
+            word, the entries of the row have no meaning.
         """
         # These 47 bits are the rank and the number for the length. After the shift by
         # `_BITS` below, the sign bit is still 0.
@@ -278,6 +283,7 @@ class _Spans:
         keys[self._indices] = random_bits.view(np.int64) << _BITS | self._numbers
         keys = np.sort(keys.reshape(-1, self._width), axis=1)
         row_begins = np.arange(len(keys)) * self._width
+        # There are W turns.
         for first in range(0, self._width - 1, _TURNS):
             turn_keys = np.ascontiguousarray(keys[:, first : first + _TURNS].T)
             length_bits = turn_keys >> _BITS & _LOW_BITS
@@ -319,7 +325,12 @@ class _Spans:
         return tokens * fits
 
     def _count(self, name: str, sizes: np.ndarray) -> None:
-        """Counts spans of n words as `name/n`; `sizes` has their numbers of words."""
+        """Counts spans of n words as `name/n`.
+
+        Args:
+            name: the first part of the counters' names.
+            sizes: the number of words of each span.
+        """
         for words, times in enumerate(np.bincount(sizes).tolist()):
             if times:
                 self._counts[f"{name}/{words}"] += times
@@ -336,13 +347,13 @@ def _replace(
 
     Args:
         labels: int [N], the original ids of the tokens.
-        seeds: uint64 [N], the seeds of their rows.
-        columns: int [N], their columns.
+        seeds: uint64 [N], the seed of the row of each token.
+        columns: int [N], the column of each token.
         rules: the rules of masking.
         counts: counts the predictions of each kind.
 
     Returns:
-        int [N].
+        int [N], the input ids.
     """
     # The high 32 bits of a number choose the kind; the low 32 bits draw a random token.
     numbers = draw(seeds, _REPLACEMENT, columns)

@@ -104,8 +104,9 @@ def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]
     plans = []
     for subset in config.subsets[::-1]:
         duplicates = 1 if subset == "eval" else config.dupe_factor
+        # The approximate size of the subset's text.
         num_bytes = total_bytes * (config.eval_fraction if subset == "eval" else 1)
-        limit = min(len(ranges), MAX_SHARDS)
+        limit = min(len(ranges), MAX_SHARDS)  # maximum number of shards
         if config.samples_other_documents:
             pools = 1 + int(num_bytes // POOL_BYTES)
             # A shard needs two documents, so it reads at least two ranges if the input
@@ -114,6 +115,7 @@ def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]
         count = min(limit, 1 + int(duplicates * num_bytes // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
         order = rng.permutation(len(ranges)).tolist()
+        # The shards take the ranges in turn, in random order.
         plans += [
             ShardPlan(subset, number, [ranges[i] for i in order[number::count]])
             for number in range(count)
@@ -231,6 +233,7 @@ class Shard:
         duplicates = config.dupe_factor if self._plan.subset == "train" else 1
         # An estimate of the number of pairs of one duplicate.
         pair_count = group.bounds[-1] // config.max_num_tokens + len(group.documents)
+        # The number of duplicates in a round.
         per_round = max(1, ROUND_TOKENS // (pair_count * config.max_seq_length))
         arguments = group, config, self._find_starts, rng, self.counts
         for done in range(0, duplicates, per_round):
@@ -314,6 +317,7 @@ class Shard:
             boundary[:, 1] = boundary[rows, first_sep + 1] = True
         self.counts["instances"] += B
         self.counts["instances_with_label_1"] += int(batch[:, pairs.LABEL].sum())
+        # The length of a record without padding is last_sep + 1.
         self.counts["instance_tokens"] += int(last_sep.sum()) + B
         return {
             "input_ids": ids,

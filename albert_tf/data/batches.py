@@ -190,7 +190,7 @@ class Records:
         return epochs.skip(skipped).enumerate(start)
 
     def _files_to_read(self) -> tf.Tensor:
-        """Returns string [n, 2]: the name and the compression of each file."""
+        """Returns string [n, 2]: the path and the compression of each of n files."""
         return tf.constant([(file, records.compression(file)) for file in self.files])
 
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
@@ -216,8 +216,7 @@ class Records:
             seed: the seed for `prepare`.
 
         Returns:
-            A dataset of pairs: the positions, flat, and the features of the examples
-                at these positions.
+            A dataset of pairs: the positions, flat, and the features of the examples.
         """
         parse = records.parser(self.spec, self.limits)
 
@@ -272,6 +271,7 @@ class BucketedExamples:
 
         def generate(source):
             group_batches = _batches_to_sort(len(source), size)
+            # The run has already seen `skipped` batches of its first group.
             group, skipped = divmod(start // size, group_batches)
             while True:
                 begin = group * group_batches * size
@@ -313,6 +313,7 @@ class BucketedExamples:
             int [n, size], the numbers of the examples of each of the n batches.
         """
         count = _batches_to_sort(len(self), size) * size
+        # The epoch of each example of the group, and its position in that epoch.
         epochs, positions = np.divmod(np.arange(begin, begin + count), len(self))
         rows = np.empty_like(positions)
         for epoch in np.unique(epochs):

@@ -246,6 +246,7 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
                 f"wait until that run ends"
             ) from None
     try:
+        # If the thread locks the folder again within the block, the counter is above 1.
         if lock.lock_counter == 1:
             remove_temporary(folder)
         yield
