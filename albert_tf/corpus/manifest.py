@@ -132,9 +132,9 @@ def is_complete(
         sizes = [entry["bytes"] for entry in description["files"].values()]
         if [files.size(file) for file in config.record_files(subset)] != sizes:
             return False
-        # If no document was held out, the run is complete without files of "eval".
+        # If no document was held out, there are no files of "eval", the next subset.
         if not description["statistics"]["held_out_documents"]:
-            return True
+            break
     return True
 
 
@@ -155,7 +155,7 @@ def describe(
     identity: Mapping[str, Any],
     config: CorpusSettings,
     subset: Subset,
-    counts: Mapping[Subset, Counter],
+    subset_counts: Mapping[Subset, Counter],
     num_records: Mapping[tuple[Subset, int], int],
 ) -> dict[str, Any]:
     """Returns the description of a subset's files.
@@ -164,7 +164,7 @@ def describe(
         identity: the result of `identify`.
         config: the run's settings.
         subset: "train" or "eval".
-        counts: for each subset, the sum of its shards' counters.
+        subset_counts: for each subset, the sum of its shards' counters.
         num_records: the number of records of each file, by its subset and its number.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
@@ -179,7 +179,7 @@ def describe(
         **identity,
         "vocabulary_file": os.path.basename(str(vocabulary)),
         "files": entries,
-        "statistics": _statistics(config, subset, counts),
+        "statistics": _statistics(config, subset, subset_counts),
     }
 
 
@@ -201,11 +201,16 @@ def check_input(
     """
     input_file = f"--input_file={','.join(config.input_file)}"
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
-    counts = sum(subset_counts.values(), Counter())
-    num_train, num_held_out = counts["train_documents"], counts["eval_documents"]
+    total = sum(subset_counts.values(), Counter())
+    num_train, num_held_out = total["train_documents"], total["eval_documents"]
     num_documents = num_train + num_held_out
-    unknown_share = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
+    unknown_share = total["train_unknown_tokens"] / max(total["train_tokens"], 1)
     needs_others = config.samples_other_documents
+    # A subset with documents has no records only if all its segments were dropped.
+    all_dropped = any(
+        counts[f"{subset}_documents"] and not counts["instances"]
+        for subset, counts in subset_counts.items()
+    )
     # {message: whether the mistake was made}. Only the first mistake is reported.
     mistakes = {
         f"{input_file}: no text in it": not num_documents,
@@ -214,16 +219,13 @@ def check_input(
         f"expected a blank line between documents": needs_others and num_train < 2,
         f"{eval_fraction}: holds out one document of {num_documents}, and the second "
         f"segment must come from another": needs_others and num_held_out == 1,
-        f"{input_file}: all {counts['dropped_segments']} segments are single words; "
-        f"expected sentences": any(
-            counter[f"{subset}_documents"] and not counter["instances"]
-            for subset, counter in subset_counts.items()
-        ),
+        f"{input_file}: all {total['dropped_segments']} segments are single words; "
+        f"expected sentences": all_dropped,
     }
     for message, applies in mistakes.items():
         if applies:
             raise InputError(message)
-    undecodable, lines = counts["undecodable_lines"], counts["lines"]
+    undecodable, lines = total["undecodable_lines"], total["lines"]
     warnings = {
         f"the input is one document of {lines:,} lines, without a blank line": (
             num_documents == 1 and lines > 1

@@ -299,7 +299,7 @@ def locate_error(
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{path}: record {number}: {errors.summarize(error)}; expected a "
-                f"whole record with the features of the others"
+                f"whole record with the features of the other records"
             ) from error
 
 

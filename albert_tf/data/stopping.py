@@ -57,13 +57,13 @@ def catch_signals() -> Iterator[StopFlag]:
     flag = StopFlag()
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in _SIGNALS if is_main}
+    handlers = {n: old for n, old in handlers.items() if old != signal.SIG_IGN}
 
     def set_flag(number: int, _: object) -> None:
         flag.signum = number
         for each_number in handlers:  # the next signal ends the process
             signal.signal(each_number, signal.SIG_DFL)
 
-    handlers = {n: old for n, old in handlers.items() if old != signal.SIG_IGN}
     for number in handlers:
         signal.signal(number, set_flag)
     try:
