@@ -8,11 +8,11 @@ In reading order:
     files            local and remote files
     documents        input files -> ranges -> documents -> segments of token ids
     pairs            documents -> segments A and B
-    masking          which tokens are predicted: n-grams of whole words
+    masking          chooses the tokens to predict: n-grams of whole words
     shards           ranges of the input -> records, reproducibly
-    manifest         the records' description: settings, counts, statistics
+    manifest         the description of the records: settings, counts, statistics
     workers          runs a function in worker processes or on Apache Beam
-    generation       plan -> make shards -> merge -> describe
+    generation       the whole run: plan -> make shards -> merge -> describe
     dynamic_masking  masks records during training
     vocabulary       trains a vocabulary
 """

@@ -17,12 +17,10 @@ from albert_tf.errors import InputError
 
 Subset = Literal["train", "eval"]
 
-# Settings that `to_dict` leaves out. `manifest.identify` describes the input and the
-# vocabulary more exactly than their paths do; the other settings do not change records.
-_OMITTED_FIELDS = (
-    *("input_file", "spm_model_file", "vocab_file"),
-    *("num_workers", "runner", "runner_options"),
-)
+# `to_dict` leaves out these settings. `manifest.identify` describes the input and the
+# vocabulary more exactly than their paths do. The workers do not change the records.
+_PATH_FIELDS = ("input_file", "spm_model_file", "vocab_file")
+_WORKER_FIELDS = ("num_workers", "runner", "runner_options")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,14 +31,15 @@ class MaskingSettings(flags.Settings):
         masked_lm_prob: Fraction of tokens to predict. 0 writes records without masks,
             for --dynamic_masking.
         max_predictions_per_seq: Maximum number of predictions per record. Default:
-            masked_lm_prob times max_seq_length, rounded. --do_permutation doubles it.
+            masked_lm_prob times max_seq_length, rounded. --do_permutation doubles the
+            maximum.
         mask_replace_prob: Fraction of the predicted tokens that are replaced by [MASK].
         random_replace_prob: Fraction of the predicted tokens that are replaced by a
-            random token. The remaining ones are not changed.
+            random token. The remaining predicted tokens are not changed.
         ngram: Maximum number of words per masked span.
 
     Raises:
-        InputError: a value is out of range, or two contradict each other.
+        InputError: a value is out of range, or two values contradict each other.
     """
 
     masked_lm_prob: float = flags.field(0.15, at_least=0, below=1)
@@ -68,24 +67,25 @@ class CorpusSettings(MaskingSettings):
             or gzip. Text has one sentence or paragraph per line and a blank line
             between documents. A .jsonl file has one document per line: {"text": ...}.
         output_file: TFRecord files to write, comma-separated; name@16 writes the 16
-            shards name-00000-of-00016 and so on. A .json description is written to the
-            same folder.
+            shards name-00000-of-00016 and so on. A description (.json) is written to
+            the same folder.
         spm_model_file: SentencePiece vocabulary (.model).
         vocab_file: WordPiece vocabulary (vocab.txt). Ignored if --spm_model_file is
             given.
-        do_lower_case: Lower-case the text. Default: the vocabulary's setting, or true.
+        do_lower_case: Lower-case the text. Default: the vocabulary's setting, or true
+            if it has none.
         keep_accents: Keep accents and other combining marks, which the released code
-            removes. Default: the vocabulary's setting, or false.
+            removes. Default: the vocabulary's setting, or false if it has none.
         input_file_mode: Handling of invalid UTF-8: r raises an error, rb drops the
             bytes.
         encoding: Encoding of the text, such as gbk. A byte order mark has priority.
         replace_invalid_utf8: Replace invalid UTF-8 by U+FFFD instead of raising an
             error.
         max_seq_length: Number of tokens per record, including padding.
-        objective: Sentence-level objective: sop swaps the two segments in half of the
-            records; nsp takes the second segment of about half of the records from
-            another document; none does neither. Records with swapped segments or with
-            another document have label 1, others 0.
+        objective: Sentence-level objective. A record has two segments, A and B. sop
+            swaps A and B in half of the records; nsp takes B from another document in
+            about half of the records; none does neither. Records with swapped segments
+            or with B from another document have label 1, the others label 0.
         random_next_sentence: Alias of --objective=nsp.
         dupe_factor: Number of times to use each document, with different masks.
         short_seq_prob: Fraction of records with a random, shorter target length.
@@ -94,23 +94,24 @@ class CorpusSettings(MaskingSettings):
         do_whole_word_mask: Mask whole words instead of single tokens.
         word_rule: Rule for the starts of words. word_mark uses the word marks of the
             tokens, for any script. spaces uses only spaces, for segmented Chinese text.
-            released starts a word at every token that has other characters than English
-            letters.
-        do_permutation: Also draw other spans with the same number of tokens, shuffle
-            their tokens, and predict these, too.
+            released starts a word at every token that contains a character other than
+            an English letter.
+        do_permutation: Also draw other spans with as many tokens as the masked spans,
+            shuffle the tokens of these other spans, and predict them, too.
         released_behaviour: Follow the released generator wherever this one differs on
             purpose; docs/pretraining_data.md lists the differences.
         random_seed: Random seed.
-        eval_fraction: Fraction of documents to hold out. The name of their record file
-            contains .eval.
+        eval_fraction: Fraction of documents to hold out for evaluation. The name of
+            their record file contains .eval.
         compress: Compress the records with gzip.
-        num_workers: Number of worker processes without --runner (0 for one per core).
+        num_workers: Number of worker processes (0 for one per core). Ignored if
+            --runner is given.
         runner: Apache Beam runner, such as DirectRunner. Default: run without Beam.
         runner_options: Options of the Beam runner, comma-separated
             (--region=...,--project=...).
 
     Raises:
-        InputError: a value is out of range, or two contradict each other.
+        InputError: a value is out of range, or two values contradict each other.
     """
 
     input_file: tuple[str, ...] = flags.field()
@@ -153,10 +154,11 @@ class CorpusSettings(MaskingSettings):
             raise InputError("--random_next_sentence and --objective=none: give one")
 
     def base_path(self, subset: Subset) -> str:
-        """Returns the path of which the other paths of a subset are made.
+        """Returns the path from which the names of a subset's other files are derived.
 
-        It is the first name in `output_file` without @N. For held-out text, .eval is
-        added before the suffix: text.tfrecord becomes text.eval.tfrecord.
+        For "train", this path is the first name in `output_file` without @N. For
+        "eval", .eval is added before the suffix: text.tfrecord becomes
+        text.eval.tfrecord.
         """
         base = re.sub("(?<=.)@[0-9]+$", "", self.output_file[0])
         stem, suffix = os.path.splitext(base)
@@ -169,8 +171,8 @@ class CorpusSettings(MaskingSettings):
     def record_files(self, subset: Subset) -> list[str]:
         """Returns the record files of a subset.
 
-        Training has all files of `output_file`; a name@N becomes N names. Held-out text
-        has one file.
+        "train" has all files of `output_file`; a name@N becomes N names. "eval" has one
+        file.
         """
         if subset == "eval":
             return [self.base_path("eval")]
@@ -198,15 +200,16 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def subsets(self) -> list[Subset]:
-        """The subsets of the documents; each has its own files. "eval" is held out."""
+        """The subsets of the documents, each with its own files; "eval" is held out."""
         return ["train", "eval"] if self.eval_fraction else ["train"]
 
     @property
     def samples_other_documents(self) -> bool:
-        """Whether the second segment of a pair may come from another document.
+        """Whether B, the second segment of a pair, may be from another document.
 
-        This is so for nsp. For sop, the released generator does this for a pair of only
-        one segment; this generator divides the segment instead.
+        For nsp, it may. For sop, it may only with `released_behaviour`: if the text for
+        a pair is a single line, this line becomes A, and B comes from another document.
+        Without `released_behaviour`, such a line is divided into A and B.
         """
         objective = self.sentence_objective
         return objective == "nsp" or (objective == "sop" and self.released_behaviour)
@@ -242,7 +245,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def prediction_slots(self) -> int:
-        """P, the number of slots for predictions in a record; unused slots are zero."""
+        """P, the number of slots for predictions in a record; unused slots have 0."""
         return self.max_predictions * (2 if self.do_permutation else 1)
 
     @property
@@ -258,7 +261,7 @@ class CorpusSettings(MaskingSettings):
         The vocabulary and the input also decide them; `manifest.identify` adds these.
         """
         values = dataclasses.asdict(self)
-        for name in (*_OMITTED_FIELDS, "random_next_sentence"):
+        for name in (*_PATH_FIELDS, *_WORKER_FIELDS, "random_next_sentence"):
             del values[name]
         values["objective"] = self.sentence_objective
         values["output_file"] = [os.path.basename(name) for name in self.output_file]
@@ -268,14 +271,14 @@ class CorpusSettings(MaskingSettings):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "CorpusSettings":
-        """Restores settings from a result of `to_dict`; "-" replaces all file names.
+        """Restores settings from a result of `to_dict`, with "-" for all file names.
 
         Raises:
             InputError: a value is out of range.
             TypeError: a setting is unknown.
         """
         values = dict(settings)
-        # Records without masks have 0, which the flag does not accept.
+        # For records without masks, `to_dict` gives 0, which the flag does not accept.
         values["max_predictions_per_seq"] = values["max_predictions_per_seq"] or None
         # `to_dict` stores names without folders. Two files in different folders can
         # have the same name, and `__post_init__` would reject this name as given twice.

@@ -25,12 +25,13 @@ from albert_tf.data.files import GZIP_MAGIC, to_utf8
 from albert_tf.errors import InputError, quote, wrap_read
 from albert_tf.text.tokenization import Tokenizer, WordStarts
 
+# The approximate size of a range. Ranges of remote files are larger, since a remote
+# request is necessary to find the end of each range.
 RANGE_BYTES = 1 << 18
-# Ranges of remote files are larger: finding the end of a range takes a remote request.
 REMOTE_RANGE_BYTES = 1 << 21
 MAX_LINE_BYTES = 16 << 20
-# A document is in memory as a whole, so a longer one is divided: for example, a large
-# file without blank lines.
+# A document is in memory as a whole, so a longer document is divided. For example, a
+# large file without blank lines is one document.
 MAX_DOCUMENT_CHARS = 4 << 20
 # Longer segments are cut; one in 200 sentences of Wikipedia is longer. A record
 # consists of two parts, A and B, which are made of whole segments and then cut to fit.
@@ -119,8 +120,8 @@ def read(
 ) -> Iterator[list[str]]:
     r"""Reads the documents of a range.
 
-    Blank lines separate documents; in JSON lines, each line is a document. If a file
-    has no `\n` before its end, `\r` ends lines.
+    Blank lines separate documents; in JSON lines, each line is a document. `\r` ends
+    lines only in a file without `\n`; a `\n` at the end of the file does not count.
 
     Args:
         part: the range to read; a .jsonl or .jsonl.gz file has JSON lines.
@@ -139,15 +140,15 @@ def read(
     """
     lines = _decode(part, errors, counts, encoding)
     first_lines = list(itertools.islice(lines, 2))
-    # A file with a single line may have lines that end with `\r`.
+    # If `\n` gives the file only one line, its lines may end with `\r`.
     if len(first_lines) == 1 and part.begin == 0:
         first_lines = list(enumerate(first_lines[0][1].split("\r"), 1))
     lines = itertools.chain(first_lines, lines)
     is_json = _holds_json_lines(part.file)
-    stream = _json_texts(part, lines) if is_json else (t for _, t in lines)
+    stream = _json_texts(part, lines) if is_json else (text for _, text in lines)
     document: list[str] = []
     size = 0
-    # The last blank line ends the last document.
+    # The blank line that is added here ends the last document.
     for line in itertools.chain(map(str.strip, stream), [""]):
         if document and (not line or size > MAX_DOCUMENT_CHARS):
             yield document
@@ -173,6 +174,7 @@ def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         if not line.strip():
             continue
         try:
+            # The error below names the file, so the location is "" in both calls.
             text = json_values.get(json_values.parse(line, ""), "text", str, "")
         except InputError as error:
             raise InputError(
@@ -204,7 +206,7 @@ def _decode(
         elif head in _UTF_16:
             file = io.BytesIO(to_utf8(raw.read(), part.file))
         if head in _MARKS:
-            encoding = "utf-8"  # `to_utf8` has converted UTF-16
+            encoding = "utf-8"  # UTF-16 was converted above
         while offset < end and (line := file.readline(MAX_LINE_BYTES)):
             number += 1
             if len(line) == MAX_LINE_BYTES:
@@ -300,9 +302,9 @@ def word_starts(
 ) -> WordStarts:
     """Returns the function that finds the first tokens of words by a rule.
 
-    Its arrays take time to build, so they are cached. With the rule "spaces", it
-    expects ids of `_encode_words`, which are at least the vocabulary's size if they
-    continue a word.
+    The returned functions are cached, since their arrays take time to build. With the
+    rule "spaces", the function expects ids from `_encode_words`: an id that continues a
+    word is at least the vocabulary's size.
     """
     if rule != "spaces":
         return tokenizer.word_starts(rule)
@@ -317,6 +319,7 @@ def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     An id that continues a word is marked: the vocabulary's size is added.
     """
     words = [line.split() for line in lines]
+    # A group has the ids of each word of a line.
     groups = list(_encode_groups(tokenizer.encode_batch, words))
     for ids in itertools.chain.from_iterable(groups):
         ids[1:] = [id + tokenizer.vocab_size for id in ids[1:]]
@@ -330,9 +333,9 @@ def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
 
     **As released:** the released code tokenizes a line as a whole. Here each part of a
     long line ends at white space, where a token ends, too. So the tokens differ only in
-    two cases: a line has 65,536 characters without white space, or it has more than
-    about 500,000 characters. In a text of this length, the tokenizer's sums of scores
-    lose their last digits.
+    two cases: a line has 65,536 consecutive characters without white space, or it has
+    more than about 500,000 characters. In a text of this length, the tokenizer's sums
+    of scores lose their last digits.
     """
     part_pattern = rf"\S.{{0,{_LINE_CHARS - 1}}}"
     # First choice: the longest part that ends before white space or at the line's end.
@@ -370,11 +373,11 @@ def _cut(
     while (remaining := len(ids) - begin) > limit:
         num_segments = math.ceil(remaining / limit)
         size = math.ceil(remaining / num_segments)
-        # The segment is as long as possible, but at most `size` tokens, so that a word
-        # begins after it. If this is impossible, it has `size` tokens.
+        # A new word should begin after the segment. Of the possible sizes up to `size`,
+        # the largest one is chosen. If there is none, the segment has `size` tokens.
         window = np.array(ids[begin : begin + size + 1])
-        sizes = np.flatnonzero(find_starts(window)[1:]) + 1
-        end = begin + (int(sizes[-1]) if sizes.size else size)
+        possible_sizes = np.flatnonzero(find_starts(window)[1:]) + 1
+        end = begin + (int(possible_sizes[-1]) if possible_sizes.size else size)
         yield ids[begin:end]
         begin = end
     yield ids[begin:]

@@ -1,8 +1,8 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
-The files contain each record once. In each epoch, a record gets other masks and a newly
-drawn order of A and B. The feature `token_boundary` marks the first tokens of words, so
-masking needs no tokenizer.
+The files contain each record once. In each epoch, a record gets other masks. The order
+of its two segments, A and B, is also drawn again. The feature `token_boundary` marks
+the first tokens of words, so masking needs no tokenizer.
 
 Masking runs in Python inside `tf.data`, on the host that reads the records (for a TPU,
 the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain it.
@@ -26,10 +26,8 @@ from albert_tf.errors import InputError
 Batch = dict[str, tf.Tensor]
 
 # Attributes of `CorpusSettings` that must be equal in all record files of a run.
-_COMMON = (
-    *("max_seq_length", "max_predictions", "released_behaviour"),
-    *("favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
-)
+_COMMON: tuple[str, ...] = ("max_seq_length", "max_predictions", "released_behaviour")
+_COMMON += ("favor_shorter_ngram", "do_whole_word_mask", "do_permutation")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,10 +53,10 @@ class DynamicMasking:
 
         Args:
             batch: a batch that `records.parser(self.spec)` has parsed. Its records may
-                have masks, and more or fewer slots than the result.
+                have masks already; their number of slots may differ from P.
             seed: the run's seed.
-            positions: int64 [B], the position of each row in the run. A row's masks
-                depend only on `seed` and on its position.
+            positions: int64 [B], the position of each row in the run: the number of
+                rows before it. A row's masks depend only on `seed` and on its position.
 
         Returns:
             The batch with new `input_ids`, `masked_lm_positions` (int32 [B, P], in
@@ -96,7 +94,7 @@ class DynamicMasking:
         Returns:
             The features, as from `__call__`.
         """
-        # The run's seed has no other use here, so its only use gets the number 0.
+        # Nothing else is drawn from the run's seed, so `use` can be any number.
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:
@@ -187,8 +185,8 @@ def _redraw_order(batch: dict[str, np.ndarray], seeds: np.ndarray) -> None:
     swap = new_labels != batch["next_sentence_labels"]
     sep_a, sep_b = (position[:, None] for position in masking.sep_positions(batch))
     column = np.arange(batch["input_ids"].shape[1])
-    # Columns 1 to sep_b have A and B with their [SEP]. `source` is the column from
-    # which each column is copied.
+    # Columns 1 to sep_b are A [SEP] B [SEP]; the first sep_a of them are A [SEP].
+    # `source` is the column from which each column is copied.
     rotated = 1 + (column - 1 + swap * sep_a) % sep_b
     source = np.where((column > 0) & (column <= sep_b), rotated, column)
     sep_a = np.where(swap, sep_b - sep_a, sep_a)

@@ -22,7 +22,7 @@ _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 def description_path(record_file: str) -> str:
     """Returns the path of the JSON file that describes a record file.
 
-    All shards of an output file have the same description: name.json for name@N.
+    The N shards of name@N have one description together, name.json.
     """
     return f"{_SHARD.sub('', record_file)}.json"
 
@@ -71,7 +71,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     if size(path) is None:
         return None
     with open_binary(path) as file, errors.wrap_read(path, "a JSON object"):
-        # For a value that is no object, ** raises TypeError.
+        # If the value is not an object, ** raises TypeError.
         return {**json.loads(file.read())}
 
 
@@ -153,9 +153,9 @@ def check_outputs(targets: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def real_path(path: str) -> str:
-    """Returns the absolute path without links, which is the same for one local file.
+    """Returns the absolute path of a local file, with all links resolved.
 
-    A remote path is returned unchanged.
+    Different paths of one file have the same result. A remote path is not changed.
     """
     return path if is_remote(path) else os.path.realpath(path)
 

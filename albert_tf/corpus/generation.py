@@ -46,7 +46,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     """
     sizes = documents.find_files(config.input_file)
     tokenizer = shards.load_tokenizer(config)
-    # The default of both settings is the vocabulary's setting.
+    # The default of these two settings is the setting that the vocabulary stores.
     config = dataclasses.replace(
         config,
         do_lower_case=tokenizer.do_lower_case,
@@ -88,6 +88,8 @@ def _prepare_folder(work: str, identity: Mapping[str, Any], log: IO[str]) -> Non
         return
     if earlier_identity:
         log.write(f"{work}: settings or text have changed; starting over\n")
+    # The settings go first: a run that is killed in this line leaves files without
+    # settings, and the next run deletes them.
     files.remove([settings_path, *files.glob(f"{work}/*")])
     files.write_json(settings_path, identity)
 
@@ -115,19 +117,20 @@ def _make_files(
     ]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
-    # `blocks` and `num_records` have a key (subset, number) for each output file.
+    # `blocks` and `num_records` have the key (subset, n) for output file n of a subset.
     blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
     num_records: Counter = Counter()
     for (path, _, plan), result in zip(jobs, results, strict=True):
         counts[plan.subset].update(result["counts"])
         shard_path = shards.record_file(path)
+        # The JSON file has each `Block` as a list.
         for block in map(shards.Block._make, result["blocks"]):
             blocks[plan.subset, block.file].append((shard_path, block))
             num_records[plan.subset, block.file] += block.records
     for warning in manifest.check_input(counts, config):
         log.write(f"warning: {warning}\n")
     subsets = [subset for subset in config.subsets if counts[subset]["instances"]]
-    # Descriptions of an earlier run do not describe the files that `merge` makes now.
+    # An old description would be wrong as soon as `merge` replaces the first file.
     files.remove(config.description_path(subset) for subset in config.subsets)
     jobs = [
         (f"{work}/merge-{subset}-{n:05}.json", config, subset, n, blocks[subset, n])
@@ -156,8 +159,8 @@ def _run_jobs(
     Args:
         name: a plural noun for the results, for messages.
         function: the function that does one job.
-        jobs: the arguments of `function` for each job; the first of them is the path of
-            the job's result, a JSON file.
+        jobs: the arguments of `function` for each job. The first argument is the path
+            of the job's result, a JSON file.
         work: the folder of unfinished files.
         log: gets progress.
         run: runs jobs; the function that `workers.pool` yields.

@@ -14,19 +14,16 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # a larger share of unknown tokens causes a warning
-# Counters of records, summed over all duplicates: with a `dupe_factor` of 40, a segment
-# that is always dropped counts 40 times.
-_RECORD_COUNTERS = (
-    *("truncated_tokens", "dropped_tokens", "dropped_segments"),
-    *("instances", "instance_tokens"),
-)
+# Counters of lost text, summed over all duplicates: with a `dupe_factor` of 40, a
+# segment that is always dropped counts 40 times.
+_LOST_TEXT = ("truncated_tokens", "dropped_tokens", "dropped_segments")
 
 
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    A run has one description for all files of a subset. Its path follows from the first
-    name in `--output_file`, so it is found only from files of this name.
+    All files of a subset have one description, and its path is made from the first name
+    in `--output_file`. For files of the other names, this function does not find it.
 
     Returns:
         The description, or None if none is found.
@@ -135,9 +132,9 @@ def is_complete(
         sizes = [entry["bytes"] for entry in description["files"].values()]
         if [files.size(file) for file in config.record_files(subset)] != sizes:
             return False
-        # If no document was held out, there are no files of the subset "eval".
+        # If no document was held out, there are no files of "eval", the next subset.
         if not description["statistics"]["held_out_documents"]:
-            return True
+            break
     return True
 
 
@@ -158,7 +155,7 @@ def describe(
     identity: Mapping[str, Any],
     config: CorpusSettings,
     subset: Subset,
-    counts: Mapping[Subset, Counter],
+    subset_counts: Mapping[Subset, Counter],
     num_records: Mapping[tuple[Subset, int], int],
 ) -> dict[str, Any]:
     """Returns the description of a subset's files.
@@ -167,8 +164,8 @@ def describe(
         identity: the result of `identify`.
         config: the run's settings.
         subset: "train" or "eval".
-        counts: for each subset, the sum of its shards' counters.
-        num_records: the number of records of each file, by subset and number.
+        subset_counts: for each subset, the sum of its shards' counters.
+        num_records: the number of records of each file, by its subset and its number.
     """
     folder = os.path.dirname(config.base_path(subset)) or "."
     # Entries have relative paths, since files in two folders may have the same name.
@@ -182,7 +179,7 @@ def describe(
         **identity,
         "vocabulary_file": os.path.basename(str(vocabulary)),
         "files": entries,
-        "statistics": _statistics(config, subset, counts),
+        "statistics": _statistics(config, subset, subset_counts),
     }
 
 
@@ -204,12 +201,17 @@ def check_input(
     """
     input_file = f"--input_file={','.join(config.input_file)}"
     eval_fraction = f"--eval_fraction={config.eval_fraction}"
-    counts = sum(subset_counts.values(), Counter())
-    num_train, num_held_out = counts["train_documents"], counts["eval_documents"]
+    total = sum(subset_counts.values(), Counter())
+    num_train, num_held_out = total["train_documents"], total["eval_documents"]
     num_documents = num_train + num_held_out
-    unknown_share = counts["train_unknown_tokens"] / max(counts["train_tokens"], 1)
+    unknown_share = total["train_unknown_tokens"] / max(total["train_tokens"], 1)
     needs_others = config.samples_other_documents
-    # {message: whether the mistake was made}; the first one is reported.
+    # A subset with documents has no records only if all its segments were dropped.
+    all_dropped = any(
+        counts[f"{subset}_documents"] and not counts["instances"]
+        for subset, counts in subset_counts.items()
+    )
+    # {message: whether the mistake was made}. Only the first mistake is reported.
     mistakes = {
         f"{input_file}: no text in it": not num_documents,
         f"{eval_fraction}: holds out all documents ({num_documents})": not num_train,
@@ -217,16 +219,13 @@ def check_input(
         f"expected a blank line between documents": needs_others and num_train < 2,
         f"{eval_fraction}: holds out one document of {num_documents}, and the second "
         f"segment must come from another": needs_others and num_held_out == 1,
-        f"{input_file}: all {counts['dropped_segments']} segments are single words; "
-        f"expected sentences": any(
-            counter[f"{subset}_documents"] and not counter["instances"]
-            for subset, counter in subset_counts.items()
-        ),
+        f"{input_file}: all {total['dropped_segments']} segments are single words; "
+        f"expected sentences": all_dropped,
     }
     for message, applies in mistakes.items():
         if applies:
             raise InputError(message)
-    undecodable, lines = counts["undecodable_lines"], counts["lines"]
+    undecodable, lines = total["undecodable_lines"], total["lines"]
     warnings = {
         f"the input is one document of {lines:,} lines, without a blank line": (
             num_documents == 1 and lines > 1
@@ -254,7 +253,9 @@ def _statistics(
         **{name: counts[f"{subset}_{name}"] for name in text_counters},
         "held_out_documents": total["eval_documents"],
         **{name: total[name] for name in ("lines", "lines_cut", "undecodable_lines")},
-        **{name: counts[name] for name in _RECORD_COUNTERS},
+        **{name: counts[name] for name in _LOST_TEXT},
+        "instances": instances,
+        "instance_tokens": tokens,
         "mean_length": tokens / instances,
         "padding_share": 1 - tokens / (instances * config.max_seq_length),
         "label_1_share": counts["instances_with_label_1"] / instances,
@@ -270,8 +271,8 @@ def _histogram(counts: Counter, name: str, ngram: int) -> dict[str, int]:
 
     Args:
         counts: the counters of a subset.
-        name: "spans" for accepted or "spans_drawn" for drawn spans.
-        ngram: the maximum number of words.
+        name: "spans" for accepted spans, or "spans_drawn" for drawn spans.
+        ngram: the maximum number of words per span.
     """
     spans = {str(words): counts[f"{name}/{words}"] for words in range(1, ngram + 1)}
     return {words: count for words, count in spans.items() if count}

@@ -9,8 +9,8 @@ All draws of a row depend only on its seed, so a row gets the same masks in any 
 The generator draws the seeds; `dynamic_masking` computes them from the row's position
 in the run.
 
-Letters of shapes: B rows, T tokens per row, W words of the row with the most words, K
-words of the batch, P slots for predictions per row.
+Letters of shapes: B rows, T tokens per row, W words in the row with the most words, K
+words in the batch, P slots for predictions per row.
 """
 
 from collections import Counter
@@ -25,9 +25,10 @@ from albert_tf.corpus.config import CorpusSettings
 # `do_permutation`), the replacement of tokens, the shuffle of permuted tokens, and the
 # order of A and B (in `dynamic_masking`).
 _SPANS, _SPANS_TO_PERMUTE, _REPLACEMENT, _SHUFFLE, ORDER = range(5)
-# A word's key decides its turn, and the length of the span that begins with it. A key
-# has three parts, from the highest bit to the lowest: a random rank (31 bits), a random
-# number for the length (16 bits), and the word's number in the row (16 bits).
+# Each word has a key, which decides the turn of the word, and the length of the span
+# that begins with the word. A key has three parts, from the highest bit to the lowest:
+# a random rank (31 bits), a random number for the length (`_BITS` bits), and the word's
+# number in the row (`_BITS` bits).
 _BITS = 16
 _LOW_BITS = (1 << _BITS) - 1
 # The features that masking adds, and their types.
@@ -37,7 +38,8 @@ FEATURES = {
     "masked_lm_weights": np.float32,
 }
 # In each turn, each row tries the span that begins at one of its words. The lengths of
-# the spans of this many turns are computed together. Most rows need only some turns.
+# the spans are computed for `_TURNS` turns together, not for all turns, since most rows
+# need only some turns.
 _TURNS = 32
 
 
@@ -66,17 +68,19 @@ class Rules:
         self.replacements = np.arange(vocabulary["size"])
         if not config.released_behaviour:
             self.replacements = np.delete(self.replacements, vocabulary["special_ids"])
+        # weights[n - 1] is proportional to the probability of n words.
         weights = 1 / np.arange(1, config.ngram + 1)
         if not config.favor_shorter_ngram:
             weights = weights[::-1]
+        # The sums of the weights of 2 or more, 3 or more, ... words.
         self.thresholds = np.cumsum(weights[::-1])[::-1][1:] / weights.sum()
 
 
 def draw(seeds: np.ndarray, use: int, index: np.ndarray | int) -> np.ndarray:
     """Draws numbers that depend only on a seed, a use and an index.
 
-    The numbers are those of the generator splitmix64. Each use has 2^32 numbers of the
-    seed's sequence. Each number is computed without the others.
+    The numbers are those of the generator splitmix64. Each use has its own 2^32 numbers
+    in the sequence of a seed. Each number is computed without the numbers before it.
 
     Args:
         seeds: uint64 [N].
@@ -104,10 +108,11 @@ def mask(
 
     The words of a row are tried in random order as first words of spans. The number of
     words n is drawn for each span. If a span has more tokens than the row still needs,
-    it loses words at its end, but keeps its first word. A span is skipped if this word
-    has too many tokens, or if the span overlaps an accepted span. Therefore accepted
-    spans are shorter than drawn spans, as in the released code: the shares of 1, 2 and
-    3 words are 0.61/0.26/0.14 instead of 0.55/0.27/0.18.
+    it loses words at its end, but keeps its first word. A span is skipped if its first
+    word alone has too many tokens, or if the span overlaps an accepted span. Therefore
+    accepted spans are shorter than drawn spans, as in the released code. The shares of
+    spans with 1, 2 and 3 words are 0.55/0.27/0.18 when drawn, and 0.61/0.26/0.14 when
+    accepted.
 
     Args:
         batch: `input_ids`, `input_mask`, `segment_ids` and `token_boundary`. This
@@ -122,14 +127,14 @@ def mask(
     config = rules.config
     rows = np.arange(len(seeds))
     maskable = batch["input_mask"] > 0
-    for special_column in (0, *sep_positions(batch)):  # of [CLS], [SEP] and [SEP]
+    for special_column in (0, *sep_positions(batch)):  # [CLS] and both [SEP]
         maskable[rows, special_column] = False
     # The number of tokens to predict in each row, [B]. `masked_lm_prob` is a fraction
     # of all tokens, including [CLS] and [SEP].
     quota = np.rint(batch["input_mask"].sum(axis=1) * config.masked_lm_prob)
     quota = np.clip(quota.astype(np.int64), 1, config.max_predictions)
     spans = _Spans(batch["token_boundary"] > 0, maskable, rules, seeds, counts)
-    # All positions are flat: row * T + column.
+    # `take` returns flat positions (row * T + column).
     positions = spans.take(quota, _SPANS)
     old_ids = batch["input_ids"].ravel()
     ids = old_ids.copy()
@@ -163,10 +168,10 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 class _Spans:
     """Takes spans of words in all rows at once; takes each word at most once.
 
-    A private attribute has an entry for each maskable token or for each of the K words,
-    or is a table, as its comment says. A table is flat, [B * (W + 1)], and has the
-    entry of word n of row b at the index b * (W + 1) + n. So a row has at least one
-    entry after its last word, for the end of this word.
+    The comment of each private array says whether it has an entry for each maskable
+    token or for each of the K words, or is a table. A table is flat, [B * (W + 1)], and
+    has the entry of word n of row b at the index b * (W + 1) + n. So a row has at least
+    one entry after its last word, for the end of this word.
 
     Args:
         starts: bool [B, T], the first tokens of words.
@@ -188,6 +193,8 @@ class _Spans:
         self._counts = counts
         # The flat positions (row * T + column) of the maskable tokens, rising.
         self._tokens = np.flatnonzero(maskable)
+        # The number of maskable tokens in each row, and the index in `_tokens` of the
+        # first of these tokens, [B].
         tokens_per_row = np.count_nonzero(maskable, axis=1)
         row_begins = np.cumsum(tokens_per_row) - tokens_per_row
         # A text is A or B. Its first token follows a special token, which is not
@@ -211,7 +218,8 @@ class _Spans:
         row_words = np.repeat(first_words, self._word_counts)
         # The number of each word in its row, from 0, [K].
         self._numbers = np.arange(words.size) - row_words
-        # The index in `words` of the first word of each text, and of the text after it.
+        # The index in `words` of the first word of each text, and of the word after the
+        # text's last word.
         texts = np.flatnonzero(text_begins[words])
         ends = np.append(texts[1:], words.size)
         # The seed of the row of each word, [K].
@@ -228,7 +236,7 @@ class _Spans:
         self._limits = np.zeros(self._is_taken.size, np.int64)
         self._limits[self._indices] = np.repeat(ends, ends - texts) - row_words
         # Table: for each word, the number of maskable tokens before it in its row. The
-        # entries after a row's last word have the number of all these tokens of the
+        # entries after a row's last word have the number of all maskable tokens in the
         # row.
         self._offsets = np.repeat(tokens_per_row, self._width)
         self._offsets[self._indices] = words - np.repeat(row_begins, self._word_counts)
@@ -241,12 +249,13 @@ class _Spans:
             use: the use of the random numbers, see `draw`.
 
         Returns:
-            int [n], the flat positions (row * T + column) of the tokens, rising.
+            int [N], the flat positions (row * T + column) of the N tokens, rising.
         """
         was_taken = self._is_taken.copy()
         rows = np.arange(quota.size)
         remaining = quota.copy()
         for turn, (begin, n) in enumerate(self._draw_turns(use)):
+            # Only rows that still need tokens and have words left continue.
             rows = rows[(remaining[rows] > 0) & (turn < self._word_counts[rows])]
             if not rows.size:
                 break
@@ -262,20 +271,21 @@ class _Spans:
 
         Yields:
             For each turn, the index in tables of one word of each row, and the number
-            of words of its span: two arrays, int [B]. After a row's last word, its
-            entries are undefined.
+            of words of its span: two arrays, int [B]. In the turns after a row's last
+            word, the entries of the row have no meaning.
         """
-        # These 47 bits are the rank and the number for the length. Shifted by `_BITS`,
-        # they leave the sign bit 0.
+        # These 47 bits are the rank and the number for the length. After the shift by
+        # `_BITS` below, the sign bit is still 0.
         random_bits = draw(self._seeds, use, self._numbers) >> np.uint64(_BITS + 1)
-        # A table of keys. The largest key, which is sorted last, fills the other
-        # entries.
+        # A table of keys. Entries without a word have the largest key, which is sorted
+        # last.
         keys = np.full(self._is_taken.size, np.iinfo(np.int64).max)
         keys[self._indices] = random_bits.view(np.int64) << _BITS | self._numbers
         keys = np.sort(keys.reshape(-1, self._width), axis=1)
         row_begins = np.arange(len(keys)) * self._width
-        for turn in range(0, self._width - 1, _TURNS):
-            turn_keys = np.ascontiguousarray(keys[:, turn : turn + _TURNS].T)
+        # There are W turns.
+        for first in range(0, self._width - 1, _TURNS):
+            turn_keys = np.ascontiguousarray(keys[:, first : first + _TURNS].T)
             length_bits = turn_keys >> _BITS & _LOW_BITS
             n = np.ones_like(turn_keys)
             for threshold in self._rules.thresholds:
@@ -315,7 +325,12 @@ class _Spans:
         return tokens * fits
 
     def _count(self, name: str, sizes: np.ndarray) -> None:
-        """Counts spans of n words as `name/n`; `sizes` has their numbers of words."""
+        """Counts spans of n words as `name/n`.
+
+        Args:
+            name: the first part of the counters' names.
+            sizes: the number of words of each span.
+        """
         for words, times in enumerate(np.bincount(sizes).tolist()):
             if times:
                 self._counts[f"{name}/{words}"] += times
@@ -332,13 +347,13 @@ def _replace(
 
     Args:
         labels: int [N], the original ids of the tokens.
-        seeds: uint64 [N], the seeds of their rows.
-        columns: int [N], their columns.
+        seeds: uint64 [N], the seed of the row of each token.
+        columns: int [N], the column of each token.
         rules: the rules of masking.
         counts: counts the predictions of each kind.
 
     Returns:
-        int [N].
+        int [N], the input ids.
     """
     # The high 32 bits of a number choose the kind; the low 32 bits draw a random token.
     numbers = draw(seeds, _REPLACEMENT, columns)

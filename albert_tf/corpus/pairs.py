@@ -1,8 +1,8 @@
 """Divides documents into pairs of text parts, A and B: one pair for each record.
 
-A pair consists of five numbers, not of tokens: the positions of A and B, and a label. A
-shard shuffles thousands of pairs, and copies tokens only for the batch that it writes
-next.
+A pair has no tokens, but five numbers: the begin and end of A and of B, and a label. So
+a shard can shuffle thousands of pairs, and copies tokens only for the batch that it
+writes next.
 """
 
 import array
@@ -20,7 +20,7 @@ from albert_tf.text.tokenization import WordStarts
 # The columns of an array of pairs: begin and end of A, begin and end of B, and the
 # label.
 A_BEGIN, A_END, B_BEGIN, B_END, LABEL = range(5)
-_OTHER_DOCUMENT_TRIES = 10
+_OTHER_DOCUMENT_TRIES = 10  # attempts to draw a document that does not contain A
 
 Pair = tuple[int, int, int, int, int]
 
@@ -110,8 +110,8 @@ def truncate(
     a_size = pairs[:, A_END] - pairs[:, A_BEGIN]
     b_size = pairs[:, B_END] - pairs[:, B_BEGIN]
     excess = np.maximum(a_size + b_size - limit, 0)
-    # The longer part loses tokens first. When both have the same size, B and A lose
-    # tokens in turn.
+    # The longer part loses tokens first, until both have the same size. Then B and A
+    # lose tokens in turn, B first.
     from_longer = np.minimum(excess, abs(a_size - b_size))
     from_b = (excess - from_longer + 1) // 2 + np.where(b_size > a_size, from_longer, 0)
     removed = np.stack([excess - from_b, from_b])
@@ -180,7 +180,7 @@ class _PairDrawer:
         return longest
 
     def _draw_other(self, document: range, target: int) -> tuple[int, int]:
-        """Draws B from another document, from any of its segments on.
+        """Draws B: it begins with a random segment of another document.
 
         Args:
             document: the document of A.
@@ -195,8 +195,9 @@ class _PairDrawer:
             if other != document:
                 break
         else:
-            # All draws gave `document` itself, from which the released code now takes
-            # B. Here B comes from the group's first other document, if there is one.
+            # All draws gave `document` itself. The released code then takes B from this
+            # document. Here B comes from the first other document of the group, if the
+            # group has another one.
             others = (d for d in documents if d != document)
             other = next(others, other)
         segment = self.rng.choice(other)
@@ -206,6 +207,9 @@ class _PairDrawer:
 
     def _cut(self, segment: int) -> int | None:
         """Draws the word start at which a pair of only one segment is divided.
+
+        Args:
+            segment: the number of the segment.
 
         Returns:
             The position of the word's first token in the group's tokens. None if the

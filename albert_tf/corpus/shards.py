@@ -3,10 +3,10 @@
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
 A shard reads a fixed random set of ranges, so its documents are a sample of the input.
-If B comes from another document, this document is from the same sample. A shard holds
-the shuffled records of its documents in blocks, with all duplicates of each document.
-`merge` shuffles the blocks of all shards. The records do not depend on the number of
-workers.
+If B comes from another document, this document is from the same sample. The records of
+a shard are shuffled and divided into blocks; all duplicates of a document are in the
+same shard. `merge` shuffles the blocks of all shards. The records do not depend on the
+number of workers.
 """
 
 import functools
@@ -25,14 +25,14 @@ from albert_tf.text.tokenization import Tokenizer
 
 # The target size of a shard: its input bytes times `dupe_factor`.
 SHARD_BYTES = 1 << 22
-# The approximate minimum of a shard's input bytes, counted once, if B can come from
-# another document. A smaller shard would offer too few other documents.
+# The approximate minimum of a shard's input bytes (not times `dupe_factor`) if B can
+# come from another document. A smaller shard would offer too few other documents.
 POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
 # The size of a group of documents, which are in memory at the same time.
 GROUP_TOKENS = 1 << 20
-# Numbers of tokens in records, including padding: a round is shuffled as a whole, a
-# block (about 200 kB) goes to one output file, and a batch is masked in one call.
+# Sizes in tokens of records, including padding. A round is shuffled as a whole, a block
+# (about 200 kB) goes to one output file, and a batch is masked in one call.
 ROUND_TOKENS = 1 << 22
 BLOCK_TOKENS = 1 << 15
 _BATCH_TOKENS = 1 << 19
@@ -104,15 +104,18 @@ def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]
     plans = []
     for subset in config.subsets[::-1]:
         duplicates = 1 if subset == "eval" else config.dupe_factor
+        # The approximate size of the subset's text.
         num_bytes = total_bytes * (config.eval_fraction if subset == "eval" else 1)
-        limit = min(len(ranges), MAX_SHARDS)
+        limit = min(len(ranges), MAX_SHARDS)  # maximum number of shards
         if config.samples_other_documents:
             pools = 1 + int(num_bytes // POOL_BYTES)
-            # A shard needs two documents, so it reads two ranges, if there are two.
+            # A shard needs two documents, so it reads at least two ranges if the input
+            # has two.
             limit = min(limit, pools, max(1, len(ranges) // 2))
         count = min(limit, 1 + int(duplicates * num_bytes // SHARD_BYTES))
         rng = np.random.default_rng([config.random_seed, _ORDER[subset]])
         order = rng.permutation(len(ranges)).tolist()
+        # The shards take the ranges in turn, in random order.
         plans += [
             ShardPlan(subset, number, [ranges[i] for i in order[number::count]])
             for number in range(count)
@@ -174,7 +177,7 @@ class Shard:
         """Yields the shard's documents in groups of about `GROUP_TOKENS` tokens.
 
         If B comes from another document, this document is in the same group. So every
-        group has at least two documents, except the first one: it may be a single
+        group has at least two documents, except the first group: it may be a single
         large document, or the shard's only document.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
@@ -186,7 +189,7 @@ class Shard:
         unknown = {tokenizer.unk_id, tokenizer.mask_id}
         unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
         group, min_size = pairs.Group(), 1
-        # [] follows the last document, so each document has a next one.
+        # `following` is the next document; after the last document, it is [].
         for segments, following in itertools.pairwise(itertools.chain(segmented, [[]])):
             self.counts[f"{subset}_documents"] += 1
             self.counts[f"{subset}_tokens"] += sum(map(len, segments))
@@ -194,7 +197,8 @@ class Shard:
                 ids.count(id) for ids in segments for id in unknown
             )
             is_large = group.bounds[-1] >= GROUP_TOKENS
-            # The last document joins a full group, since no document may be alone.
+            # If this is the last document, it joins the group even if the group is
+            # full, since it would be alone in a new group.
             if is_large and len(group.documents) >= min_size and following:
                 yield group
                 group, min_size = pairs.Group(), 2
@@ -229,6 +233,7 @@ class Shard:
         duplicates = config.dupe_factor if self._plan.subset == "train" else 1
         # An estimate of the number of pairs of one duplicate.
         pair_count = group.bounds[-1] // config.max_num_tokens + len(group.documents)
+        # The number of duplicates in a round.
         per_round = max(1, ROUND_TOKENS // (pair_count * config.max_seq_length))
         arguments = group, config, self._find_starts, rng, self.counts
         for done in range(0, duplicates, per_round):
@@ -248,16 +253,18 @@ class Shard:
         file_count = len(self._config.record_files(self._plan.subset))
         count = len(frames)
         tokens = count * self._config.max_seq_length
-        # This is a multiple of `file_count`, so all files get equally many blocks.
+        # This rounds up to a multiple of `file_count`, so all files get equally many
+        # blocks.
         block_count = file_count * -(-tokens // (file_count * BLOCK_TOKENS))
         first_file = int(self._rng.integers(file_count))
-        for i in range(block_count):
-            begin, end = (n * count // block_count for n in (i, i + 1))
+        for block in range(block_count):
+            begin = block * count // block_count
+            end = (block + 1) * count // block_count
             if begin < end:
-                yield (first_file + i) % file_count, frames[begin:end]
+                yield (first_file + block) % file_count, frames[begin:end]
 
     def encode(self, group: pairs.Group, rows: np.ndarray) -> Iterator[list[bytes]]:
-        """Masks and serialises pairs in order, in batches of about `_BATCH_TOKENS`.
+        """Masks and serialises pairs in order, about `_BATCH_TOKENS` tokens at a time.
 
         Args:
             group: the documents of the pairs.
@@ -310,6 +317,7 @@ class Shard:
             boundary[:, 1] = boundary[rows, first_sep + 1] = True
         self.counts["instances"] += B
         self.counts["instances_with_label_1"] += int(batch[:, pairs.LABEL].sum())
+        # The length of a record without padding is last_sep + 1.
         self.counts["instance_tokens"] += int(last_sep.sum()) + B
         return {
             "input_ids": ids,
@@ -329,8 +337,8 @@ def merge(
 ) -> None:
     """Makes one output file from blocks of all shards; a job for a worker.
 
-    It reads the blocks in random order, and shuffles the records of about
-    `WINDOW_BYTES` at a time.
+    This function reads the blocks in random order, and shuffles the records of about
+    `WINDOW_BYTES` bytes at a time.
 
     Args:
         path: an empty JSON object is written to this file when the output file is
@@ -377,7 +385,8 @@ def make_spec(config: CorpusSettings) -> records.Spec:
         records.Feature("int", config.max_seq_length),
     )
     features["next_sentence_labels"] = records.Feature("int", 1)
-    for name, dtype in masking.FEATURES.items() if config.masked_lm_prob else ():
+    predictions = masking.FEATURES if config.masked_lm_prob else {}
+    for name, dtype in predictions.items():
         features[name] = records.Feature(
             "float" if dtype is np.float32 else "int", config.prediction_slots
         )

@@ -17,12 +17,12 @@ from albert_tf.data.files import write
 from albert_tf.errors import InputError
 from albert_tf.text.tokenization import add_cleaning, clean_text
 
-# SentencePiece skips lines of more than 4,192 bytes, and a character has at most four.
-# So this pattern divides a line into parts of at most 1,000 characters, if possible
-# before a space.
+# SentencePiece skips lines of more than 4,192 bytes, and a character has at most four
+# bytes. So this pattern divides a line into parts of at most 1,000 characters, if
+# possible before a space.
 _PARTS = re.compile(r".{1,1000}\Z|.{1,999}(?= )|.{1000}", re.DOTALL)
-# SentencePiece skips lines with these reserved characters. A table for `str.translate`
-# that replaces them by spaces.
+# A table for `str.translate` that replaces reserved characters by spaces. SentencePiece
+# skips lines with these characters.
 _RESERVED = str.maketrans("▅\0", "  ")
 
 
@@ -34,8 +34,8 @@ class VocabularySettings(flags.Settings):
     user-defined symbols; the model type is unigram, over NFKC text.
 
     Args:
-        input_file: Text files or patterns, UTF-8, plain or gzip, with one sentence or
-            paragraph per line, or JSON lines.
+        input_file: Text files or patterns, comma-separated, plain or gzip, with one
+            sentence or paragraph per line, or JSON lines.
         model_prefix: Prefix of the output files: <model_prefix>.model and
             <model_prefix>.vocab.
         vocab_size: Number of tokens, including special tokens.
@@ -66,7 +66,6 @@ class VocabularySettings(flags.Settings):
     input_sentence_size: int = flags.field(10_000_000)
     user_defined_symbols: tuple[str, ...] = flags.field(tuple('()"-.\N{EN DASH}£€'))
     byte_fallback: bool = flags.field(False)
-
     encoding: str = flags.field("utf-8")
     replace_invalid_utf8: bool = flags.field(False)
 
@@ -87,7 +86,7 @@ class VocabularySettings(flags.Settings):
 
 
 def train_files(settings: VocabularySettings) -> None:
-    """Trains a vocabulary on the files that the settings name, with `train`.
+    """Trains a vocabulary on the files `input_file` of the settings, with `train`.
 
     Raises:
         InputError: a file is missing, damaged or in another encoding, or `train` raises
@@ -132,7 +131,7 @@ def read_lines(
 
     Args:
         patterns: files or patterns, as in `input_file`.
-        errors: the handling of invalid bytes, as in `documents.read`.
+        errors: the handling of invalid bytes, see `documents.read`.
         encoding: the encoding of files without a byte order mark.
 
     Raises:

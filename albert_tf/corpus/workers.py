@@ -43,8 +43,8 @@ def pool(
 
         On Beam, a call may be repeated, and the first argument of a job must be the
         path of the JSON file for its result. If a call raises InputError, `run` does
-        not raise it, since each runner wraps exceptions in its own way. Then this file
-        contains {"error": message}, and the caller must look for it.
+        not raise it, since each runner wraps exceptions in its own way. Instead, the
+        JSON file contains {"error": message}, and the caller must look for it.
 
     Raises:
         InputError: a worker was killed, a function raised InputError (except on Beam),
@@ -58,8 +58,8 @@ def pool(
         return
     # Forked copies of a process that runs TensorFlow can hang.
     context = multiprocessing.get_context("spawn")
-    # A worker ends when `reader` ends, which is when this process closes `writer` or
-    # dies.
+    # A worker ends when the pipe is closed. This process closes the pipe when it closes
+    # `writer` or dies.
     reader, writer = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
@@ -105,7 +105,7 @@ def _run_on_beam(
     function: Callable[..., Any],
     jobs: Sequence[tuple[Any, ...]],
 ) -> Sequence[Any]:
-    """Calls a function for every job on Beam, as `run` of `pool` does."""
+    """Calls a function for every job on Beam; `pool` explains it as `run`."""
     files.beam_file_systems()
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -132,7 +132,7 @@ def _run_on_beam(
 
 
 def _call(job: tuple[Any, ...], function: Callable[..., Any]) -> None:
-    """Does a job; writes the message of an InputError to the file of the result."""
+    """Does a job; if it raises InputError, writes the message to the result's file."""
     try:
         function(*job)
     except InputError as error:

@@ -2,9 +2,9 @@
 
 A dataset for training is endless and shuffled. A dataset for evaluation has each
 example once. The examples of a training batch, and all random draws that prepare them,
-depend only on the seed and on the position in the run, not on the number of devices or
-restarts. So a run that resumes needs only the number of examples seen so far, and no
-saved shuffle buffer.
+depend only on the seed and on the position of the batch in the run. They do not depend
+on the number of devices or restarts. So a run that resumes needs only the number of
+examples that it has seen so far, and no saved shuffle buffer.
 
 B is the number of rows in the batch of all devices together. A pipeline (of `tf.data`)
 reads a part of these rows, and a replica (a device) gets a part of the pipeline's rows.
@@ -38,6 +38,7 @@ ROW = "row"
 _without_autograph = tf.autograph.experimental.do_not_convert
 # Number of records in the shuffle buffer; pretraining files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
+# Maximum number of record files that are open at the same time.
 _PARALLEL_FILES = 16
 # Number of prefetched batches, and of parallel calls that parse records.
 _PREFETCHED = 8
@@ -59,7 +60,7 @@ def translate_errors(source: "Source", prefix: Callable[[], str]) -> Iterator[No
     of an error, `records.locate_error` searches for this record.
 
     Args:
-        source: the source that is read in the block.
+        source: the examples that the block reads.
         prefix: returns the beginning of the message, such as "after step 3".
 
     Raises:
@@ -68,7 +69,8 @@ def translate_errors(source: "Source", prefix: Callable[[], str]) -> Iterator[No
     try:
         yield
     except (tf.errors.OpError, UnicodeDecodeError) as error:
-        # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+        # TensorFlow's message can quote bytes of a record. If they are not text, the
+        # error is UnicodeDecodeError.
         code = getattr(error, "error_code", tf.errors.DATA_LOSS)
         is_record_error = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
         if is_record_error and isinstance(source, Records):
@@ -88,8 +90,8 @@ class Records:
         files: TFRecord files, plain or compressed with gzip.
         sizes: number of records in each file.
         spec: the features to read.
-        prepare: transforms a batch of examples; also takes the seed, and the positions
-            of the examples in the run, int64 [B].
+        prepare: transforms a batch of parsed examples. Its other two arguments are the
+            seed, and the positions of the examples in the run, int64 [B].
         limits: {name: exclusive upper limit} of the values of some features. A value
             that is negative or too large is an error. The check slows reading by 5 %.
     """
@@ -120,6 +122,7 @@ class Records:
         """
         raw_records = _take_rows(self._read_epochs(seed, start), shard)
         if self.prepare is not None:
+            # Several batches are prepared together: `_ROWS_TO_PREPARE` rows or more.
             raw_records = raw_records.batch(-(-_ROWS_TO_PREPARE // shard.rows))
         dataset = self._parse(raw_records, seed)
         dataset = dataset.map(_without_autograph(lambda _, batch: batch))
@@ -168,30 +171,34 @@ class Records:
         """
 
         @_without_autograph
-        def read_epoch(number):
+        def read_epoch(epoch):
             files = tf.random.experimental.stateless_shuffle(
-                self._files_to_read(), tf.stack([seed, number])
+                self._files_to_read(), tf.stack([seed, epoch])
             )
-            # The shuffle of files has the seed [seed, number]; the order [number, seed]
-            # gives the shuffle of records another seed.
+            # The shuffle of files has the seed [seed, epoch]. The shuffle of records
+            # needs another seed, so here the order is [epoch, seed].
             shuffle_seed = tf.random.stateless_uniform(
-                [], tf.stack([number, seed]), maxval=2**31 - 1, dtype=tf.int64
+                [], tf.stack([epoch, seed]), maxval=2**31 - 1, dtype=tf.int64
             )
             buffer = min(_SHUFFLE_BUFFER, len(self))
             return self._read(files).shuffle(
                 buffer, shuffle_seed, reshuffle_each_iteration=False
             )
 
-        epoch, skipped = divmod(start, len(self))
-        epochs = tf.data.Dataset.counter(epoch).flat_map(read_epoch)
+        first_epoch, skipped = divmod(start, len(self))
+        epochs = tf.data.Dataset.counter(first_epoch).flat_map(read_epoch)
         return epochs.skip(skipped).enumerate(start)
 
     def _files_to_read(self) -> tf.Tensor:
-        """Returns string [n, 2]: the name and the compression of each file."""
+        """Returns string [n, 2]: the path and the compression of each of n files."""
         return tf.constant([(file, records.compression(file)) for file in self.files])
 
     def _read(self, files: tf.Tensor) -> tf.data.Dataset:
-        """Reads serialised examples, in turn from up to `_PARALLEL_FILES` files."""
+        """Reads serialised examples from several files in turn.
+
+        Args:
+            files: string [n, 2], in the form of `_files_to_read`.
+        """
         cycle_length = min(_PARALLEL_FILES, len(self.files))
         return tf.data.Dataset.from_tensor_slices(files).interleave(
             _without_autograph(lambda file: tf.data.TFRecordDataset(file[0], file[1])),
@@ -205,7 +212,7 @@ class Records:
 
         Args:
             items: a dataset of pairs: positions in the run and serialised examples.
-                Both are [N], or [n, N] for n batches that are prepared together.
+                Positions and examples are [N], or [n, N] for n batches together.
             seed: the seed for `prepare`.
 
         Returns:
@@ -232,7 +239,7 @@ class Records:
 
 @dataclasses.dataclass(frozen=True)
 class BucketedExamples:
-    """Examples in memory; a batch has examples of similar length, so little padding.
+    """Examples in memory; a batch has examples of similar length, to save padding.
 
     Training takes a group of examples for several batches, sorts the group by length,
     divides it into batches and shuffles the batches. A run with another batch size has
@@ -264,6 +271,7 @@ class BucketedExamples:
 
         def generate(source):
             group_batches = _batches_to_sort(len(source), size)
+            # The run has already seen `skipped` batches of its first group.
             group, skipped = divmod(start // size, group_batches)
             while True:
                 begin = group * group_batches * size
@@ -305,15 +313,12 @@ class BucketedExamples:
             int [n, size], the numbers of the examples of each of the n batches.
         """
         count = _batches_to_sort(len(self), size) * size
+        # The epoch of each example of the group, and its position in that epoch.
         epochs, positions = np.divmod(np.arange(begin, begin + count), len(self))
-        rows = np.concatenate(
-            [
-                np.random.default_rng([seed, epoch]).permutation(len(self))[
-                    positions[epochs == epoch]
-                ]
-                for epoch in np.unique(epochs)
-            ]
-        )
+        rows = np.empty_like(positions)
+        for epoch in np.unique(epochs):
+            order = np.random.default_rng([seed, epoch]).permutation(len(self))
+            rows[epochs == epoch] = order[positions[epochs == epoch]]
         # A group can have the same example from two epochs. Sorting within epochs keeps
         # the two apart; otherwise they would be neighbours.
         rows = rows[np.lexsort((self.lengths[rows], epochs))].reshape(-1, size)
@@ -359,7 +364,7 @@ class BucketedExamples:
 
         # A spec has None for each size that depends on the batch's length T. To find
         # these sizes, two samples of different lengths are compared. If `pad_multiple`
-        # is 0, all batches have the same length, and both samples, too.
+        # is 0, all batches and both samples have the length `longest`.
         row = np.zeros(1, np.int64)
         lengths = self.longest, self.longest + (1 if self.pad_multiple else 0)
         samples = (make_batch(row, length) for length in lengths)
@@ -419,7 +424,7 @@ class InputShard:
 
 
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
-    """Returns a dataset of batches with only the rows that one pipeline reads."""
+    """Makes batches of single records, with only the rows that one pipeline reads."""
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
     context = shard.context
     return raw_records.shard(context.num_input_pipelines, context.input_pipeline_id)
@@ -439,8 +444,8 @@ def _divide_and_prefetch(
 ) -> tf.data.Dataset:
     """Divides a pipeline's batches among its replicas, and prefetches some of them.
 
-    The number of prefetched batches is fixed. To tune it, TensorFlow would start a
-    thread that can delay the deletion of an iterator by up to a minute.
+    The number of prefetched batches is fixed, and TensorFlow's autotuning of it is off:
+    its thread can delay the deletion of an iterator by up to a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

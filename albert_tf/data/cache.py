@@ -21,9 +21,9 @@ Arrays = dict[str, np.ndarray]
 def load_or_make(
     path: Path, key: Mapping[str, Any], make: Callable[[], Arrays]
 ) -> tuple[Arrays, bool]:
-    """Returns arrays from a file; if it lacks them, makes them and writes the file.
+    """Returns the arrays of a file; makes the arrays and the file if necessary.
 
-    A file with another key is replaced.
+    If the file has another key, it is replaced.
 
     Args:
         path: the file, `.npz`.
@@ -35,7 +35,7 @@ def load_or_make(
         The arrays, and whether they come from the file.
 
     Raises:
-        InputError: the file is no cache, is damaged or cannot be written, or `make`
+        InputError: the file is not a cache, is damaged or cannot be written, or `make`
             raises an InputError.
     """
     key_text = json.dumps({**key, "version": _VERSION}, sort_keys=True)

@@ -2,9 +2,9 @@
 
     fetch("mrpc")  # returns the --data_dir of run_classifier.py --task_name=mrpc
 
-`datasets.json` has the addresses, checksums and licences. The checksums are those of
-TensorFlow Datasets for the same addresses. Neither the checksums nor the addresses were
-checked against the live servers.
+`datasets.json` has the addresses, checksums and licences. The checksums come from
+TensorFlow Datasets, which uses the same addresses. Neither the checksums nor the
+addresses were checked against the live servers.
 """
 
 import functools
@@ -53,8 +53,8 @@ def fetch(name: str) -> Path:
         name: the `--task_name` of a GLUE task, "squad_v1", "squad_v2" or "race".
 
     Returns:
-        The folder for `--data_dir`, which for GLUE contains the folders of all tasks.
-        For SQuAD, the folder of the JSON files.
+        The folder for `--data_dir`. For GLUE, it contains the folders of all tasks that
+        were downloaded; for SQuAD, it contains the JSON files.
 
     Raises:
         InputError: the name is unknown, or the data set cannot be downloaded, see
@@ -89,15 +89,16 @@ def _split_mrpc(new_folder: Path) -> Path:
     files = ((new_folder / name).read_bytes() for name in names)
     dev_ids, train, test = (file.splitlines() for file in files)
     dev_pairs = {tuple(line.split(b"\t")) for line in dev_ids}
-    # The first line of `train` is the header.
+    # The first line of `train` is the header. Columns 1 and 2 are the ids of the two
+    # sentences; `dev_ids` has the pairs of ids of the dev split.
     tables = {"train.tsv": train[:1], "dev.tsv": train[:1]}
     for line in train[1:]:
         is_dev = tuple(line.split(b"\t")[1:3]) in dev_pairs
         tables["dev.tsv" if is_dev else "train.tsv"].append(line)
     tables["test.tsv"] = [b"index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
     # GLUE replaces the label, the first column, by an index.
-    for number, line in enumerate(test[1:]):
-        tables["test.tsv"].append(b"%d\t%s" % (number, line.partition(b"\t")[2]))
+    for index, line in enumerate(test[1:]):
+        tables["test.tsv"].append(b"%d\t%s" % (index, line.partition(b"\t")[2]))
     folder = new_folder / "MRPC"
     with errors.wrap_write(folder):
         folder.mkdir()
@@ -113,6 +114,6 @@ def _rename_diagnostic(new_folder: Path) -> Path:
     return new_folder
 
 
-# The argument `arrange` of `download.make_folder`, for data sets whose files must
-# change.
+# For data sets whose files must change: the argument `arrange` of
+# `download.make_folder`.
 _ARRANGE = {"mrpc": _split_mrpc, "ax": _rename_diagnostic}

@@ -55,7 +55,8 @@ def make_folder(
         if not target.is_dir():
             shutil.rmtree(work, ignore_errors=True)
             try:
-                # The last folder is the folder of all files: plain files share one.
+                # `urls` has one archive, or plain files that all go to the same folder.
+                # So the folder of the last file is the folder of all files.
                 for url, sha256 in urls.items():
                     folder = _download(url, sha256, work, target.parent)
                 folder = arrange(folder)

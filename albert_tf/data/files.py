@@ -73,8 +73,8 @@ def to_utf8(
 ) -> bytes:
     r"""Converts the contents of a text file, plain or compressed with gzip, to UTF-8.
 
-    If there is no `\n` before the end of a text, `\r` ends lines and becomes `\n`.
-    Otherwise a lone `\r` is a character of the text.
+    A text without `\n` may have lines that end with `\r`, which becomes `\n`. A `\n` at
+    the end of the text does not count. In other texts, a lone `\r` is a character.
 
     Args:
         data: contents of the file.
@@ -159,7 +159,7 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file is on disk; some full disks report an error only then."""
+    """Waits until a file is on the disk; some full disks report errors only now."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -203,9 +203,10 @@ def remove_temporary(folder: Path, name: str = "") -> None:
     """Removes temporary files and folders that killed processes left in a folder.
 
     Args:
-        folder: the folder. No other process may write temporary files there that begin
-            with `name`: the caller has locked the folder, or owns these names.
-        name: only files whose names begin with this text are removed.
+        folder: the folder.
+        name: only files whose names begin with this text are removed. No other process
+            may write such temporary files: the caller has locked the folder, or is the
+            only one that writes files of this name.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
         if _TEMPORARY.fullmatch(path.name):
@@ -224,8 +225,8 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
 
     Args:
         folder: the folder.
-        wait: whether to wait if another process or thread holds the lock; if not, this
-            is an error.
+        wait: whether to wait if another process or thread holds the lock. Without
+            `wait`, a lock that is held is an error.
 
     Raises:
         InputError: another process or thread holds the lock, or the folder cannot be
@@ -241,9 +242,11 @@ def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
             lock.acquire(timeout=-1 if wait else 0)
         except filelock.Timeout:
             raise InputError(
-                f"{folder}: another run uses this folder; expected a folder of its own"
+                f"{folder}: another run uses this folder; choose another folder, or "
+                f"wait until that run ends"
             ) from None
     try:
+        # If the thread locks the folder again within the block, the counter is above 1.
         if lock.lock_counter == 1:
             remove_temporary(folder)
         yield

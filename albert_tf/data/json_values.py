@@ -47,7 +47,7 @@ class JsonError(InputError):
 
 
 def parse(text: str, path: Any, line: int = 1) -> Any:
-    """Parses a text that is one JSON value; `parse_rows` parses a file of several.
+    """Parses a text that is one JSON value; `parse_rows` parses files of many values.
 
     Half a surrogate pair, which is not valid text, becomes U+FFFD.
 
@@ -75,7 +75,7 @@ def read_object(path: Any) -> dict[str, Any]:
     """Reads a JSON file whose outermost value is an object; see `files.to_utf8`.
 
     Raises:
-        InputError: no such file, unreadable, not JSON, or not an object.
+        InputError: the file cannot be read, or does not contain a JSON object.
     """
     values = parse(read_text(path), path)
     if not isinstance(values, dict):
@@ -102,9 +102,9 @@ def parse_rows(
             file, such as the keys beside "data".
 
     Yields:
-        Pairs. The first is the number of the line, or "row" and the number of the item,
-        from 1 on. The second is the value, `BLANK` for a blank line, or the `JsonError`
-        of a broken line.
+        Pairs. The first element is the number of the line, or "row" and the number of
+        the item, from 1 on. The second element is the value, `BLANK` for a blank line,
+        or the `JsonError` of a broken line.
 
     Raises:
         JsonError: the file is not JSON lines, and not valid JSON.

@@ -91,7 +91,7 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 class Writer:
-    """Appends records to a file that is open; `create` opens a file, too.
+    """Appends records to a file that is open already; `create` also opens the file.
 
     Args:
         file: receives the records.
@@ -168,9 +168,9 @@ def parser(
     """
     import tensorflow as tf
 
-    kinds = {"int": tf.int64, "float": tf.float32}
+    dtypes = {"int": tf.int64, "float": tf.float32}
     features = {
-        name: tf.io.FixedLenFeature([length], kinds[kind])
+        name: tf.io.FixedLenFeature([length], dtypes[kind])
         for name, (kind, length) in spec.items()
     }
 
@@ -198,7 +198,7 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
     """Reads record files in order, as batches; checks the files first.
 
     Args:
-        files: TFRecord files, plain or all compressed with gzip.
+        files: TFRecord files, all plain or all compressed with gzip.
         spec: the features to read.
         batch_size: examples in a batch.
 
@@ -224,7 +224,7 @@ def count(path: str) -> int:
     import tensorflow as tf
 
     with errors.wrap_read(path, "a whole TFRecord file"):
-        records = tf.data.TFRecordDataset(path, compression(path), 1 << 20)
+        records = tf.data.TFRecordDataset(path, compression(path), buffer_size=1 << 20)
         # Counting batches takes a tenth of the time of counting single records.
         sizes = records.batch(1000).map(tf.size)
         return int(sizes.reduce(0, tf.add))
@@ -276,7 +276,7 @@ def locate_error(
 ) -> None:
     """Raises an error with the file and the number of the first record that is bad.
 
-    `tf.data` has failed on this record before, but its error names no record.
+    Call this after `tf.data` has failed: its error does not name the record.
 
     Args:
         files: TFRecord files.
@@ -294,11 +294,12 @@ def locate_error(
         try:
             for _ in items.map(parser(spec, limits)):
                 number += 1
-        # UnicodeDecodeError: TensorFlow's message quotes a record that is no text.
+        # TensorFlow's message can quote bytes of a record. If they are not text, the
+        # error is UnicodeDecodeError.
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{path}: record {number}: {errors.summarize(error)}; expected a "
-                f"whole record with the features of the others"
+                f"whole record with the features of the other records"
             ) from error
 
 
@@ -345,7 +346,7 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
         row_ends = [length * (i + 1) for i in range(rows)]
         return values.astype(np.uint8).tobytes(), row_ends
     flat = values.astype(np.int64, copy=False).ravel().view(np.uint64)
-    # `sizes` becomes the number of bytes of each integer; a digit is one byte.
+    # Each digit takes a byte. `sizes` becomes the number of bytes of each integer.
     max_digits = int(flat.max()).bit_length() // 7 + 1
     sizes = np.ones(flat.size, np.int64)
     for digit in range(1, max_digits):
@@ -360,6 +361,7 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
         data[positions] = (flat[indices] >> np.uint64(7 * digit)) & np.uint64(127)
         # The highest bit of a byte says that another byte of the integer follows.
         data[positions - 1] |= 128
+    # A row ends where its last integer ends.
     return data.tobytes(), ends[length - 1 :: length].tolist()
 
 
@@ -403,7 +405,7 @@ def _varint(value: int) -> bytes:
 
 
 def masked_checksum(data: bytes) -> bytes:
-    """Returns the checksum of the TFRecord format: a CRC-32C, rotated and offset."""
+    """Returns the checksum of TFRecord: a CRC-32C, rotated, plus a constant."""
     crc = google_crc32c.value(data)
     crc = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return struct.pack("<I", crc)

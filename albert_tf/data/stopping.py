@@ -40,7 +40,8 @@ class StopFlag:
     def stop(self) -> NoReturn:
         """Raises Stopped with the signal's number.
 
-        If only another worker got the signal, the number is SIGTERM's.
+        If another worker got the signal and this process did not, the number is that of
+        SIGTERM.
         """
         raise Stopped(self.signum or signal.SIGTERM)
 
@@ -49,20 +50,20 @@ class StopFlag:
 def catch_signals() -> Iterator[StopFlag]:
     """Catches SIGTERM and SIGINT while the block runs.
 
-    The first signal sets the flag, a second one ends the process at once. If the
-    process ignores a signal, as in the background of a shell, it is still ignored. Only
+    The first signal sets the flag; a second signal ends the process at once. A signal
+    that the process ignores, as in the background of a shell, is still ignored. Only
     the main thread can catch signals; in other threads, the flag is never set.
     """
     flag = StopFlag()
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in _SIGNALS if is_main}
+    handlers = {n: old for n, old in handlers.items() if old != signal.SIG_IGN}
 
     def set_flag(number: int, _: object) -> None:
         flag.signum = number
-        for each_number in handlers:
+        for each_number in handlers:  # the next signal ends the process
             signal.signal(each_number, signal.SIG_DFL)
 
-    handlers = {n: old for n, old in handlers.items() if old != signal.SIG_IGN}
     for number in handlers:
         signal.signal(number, set_flag)
     try:

@@ -11,15 +11,16 @@ The suffix decides the format:
 - `.jsonl`, `.json`: one object per line, whose keys are the columns; or another form
   that `json_values.parse_rows` reads.
 
-The delimiter of a TSV or CSV table is that of the `Dialect`. Without it, it is the only
-delimiter with which the header has all columns, or else that of the suffix. Where cells
-can be quoted, a first line `sep=;` (which Excel reads) replaces the delimiter of the
-`Dialect` or of the suffix.
+The `Dialect` can name the delimiter of a TSV or CSV table. If it does not, the header
+decides: of four usual delimiters, the only one with which the header has all columns.
+If there are several or none, the suffix decides. Where cells can be quoted, a first
+line `sep=;` (which Excel reads) replaces the delimiter of the `Dialect` or of the
+suffix.
 
 Lines end with `\n` or `\r\n`. If a file has no `\n`, its lines may end with `\r`;
 otherwise a lone `\r` is a character of the text. An empty line after the header is
-skipped and counted. But in a TSV table of one column, it is an empty text. (In CSV,
-`""` is an empty text.)
+skipped and counted, but in a TSV table of one column, it is a row with an empty text.
+(In a CSV table of one column, the line `""` is such a row.)
 
 A broken row is an error that names file and line. With `skip_bad_rows`, a broken row is
 skipped and reported.
@@ -54,7 +55,7 @@ _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
 # first _SAMPLE_CHARS characters are searched.
 _QUOTED = re.compile(r'[\t\n]"[^\t\n]*""[^\t\n]*"[\t\r\n]')
 _SAMPLE_CHARS = 1 << 16
-# UTF-16 and gzip files have one of these bytes among their first two.
+# The first two bytes of a UTF-16 or gzip file contain one of these bytes.
 _FIRST_BYTES = {*b"\xff\xfe\0\x1f"}
 _DELIMITERS = (",", ";", "\t", "|")
 _CONTEXT_CHARS = 15  # around an invalid byte, in messages
@@ -259,8 +260,8 @@ def _check_bytes(text: str) -> None:
         raise RowError(f"bytes of another encoding in {part!r}{files.OTHER_ENCODING}")
 
 
-# Pairs of the number of a line and its row. A row is a list of cells or a JSON value;
-# `BLANK` for a blank line; or the error of a broken row.
+# Pairs of a row's number, as in `json_values.parse_rows`, and the row. A row is a list
+# of cells, a JSON value, `BLANK` for a blank line, or the error of a broken row.
 _NumberedRows = Iterator[tuple[Any, Any]]
 
 
@@ -291,9 +292,8 @@ def _open(
     data = files.read_utf8(path, dialect.encoding, "surrogateescape")
     text = data.decode(errors="surrogateescape")
     if suffix in _JSON:
-        return json_values.parse_rows(text, path), functools.partial(
-            _from_json, columns
-        )
+        to_values = functools.partial(_from_json, columns)
+        return json_values.parse_rows(text, path), to_values
     return _open_cells(path, text, columns, header, dialect, log)
 
 
@@ -316,11 +316,13 @@ def _open_cells(
         delimiter, text = match[1], f"\n{text[match.end() :]}"
     first_line = text.lstrip("\r\n").partition("\n")[0].rstrip("\r")
     if header is None and "\r" in first_line:
-        raise InputError(f"{path}: lines end with \\r alone; expected \\n or \\r\\n")
+        raise InputError(
+            f"{path}: a lone \\r in the first line; expected \\n or \\r\\n at line ends"
+        )
     if header is None and dialect.delimiter is None:
         delimiter = _find_delimiter(first_line, columns, delimiter)
         if delimiter != default:
-            log(f"{path}: cells between {delimiter!r}, as its first line has them")
+            log(f"{path}: the delimiter is {delimiter!r}, as in the first line")
             is_quoted = True  # the table is CSV, whatever its suffix is
     if not is_quoted and _QUOTED.search(text, 0, _SAMPLE_CHARS):
         log(
@@ -328,8 +330,8 @@ def _open_cells(
         )
     rows = _split_unquoted(text, delimiter)
     if is_quoted:
-        # If the first line has a space after a delimiter, spaces before cells are
-        # dropped.
+        # If the first line has a space after a delimiter, the spaces before all cells
+        # are dropped.
         skip_space = f"{delimiter} " in first_line
         rows = _split_quoted(text, path, delimiter, skip_space)
     if match or header is None:
@@ -345,7 +347,7 @@ def _open_cells(
     indices = [_find_index(path, column, header) for column in columns]
     if not is_quoted and len(header) == 1:
         # In an unquoted table of one column, an empty line is an empty text.
-        rows = ((n, [""] if x is json_values.BLANK else x) for n, x in rows)
+        rows = ((n, [""] if row is json_values.BLANK else row) for n, row in rows)
     return rows, functools.partial(_from_cells, header, indices)
 
 
@@ -383,8 +385,8 @@ def _check_cells(cells: Any) -> None:
 def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str:
     """Returns the delimiter of a header line.
 
-    It is the only delimiter with which the header has all required columns. If several
-    or none are possible, it is the default.
+    The result is the only delimiter with which the header has all required columns. If
+    there are several or none, the result is the default.
     """
     matches = []
     for delimiter in dict.fromkeys((default, *_DELIMITERS)):
@@ -475,7 +477,10 @@ def _get_value(row: dict[str, Any], column: Column) -> Value:
 
 
 def _to_text(name: str, value: Any) -> str:
-    """Returns the value of key `name` as text; it must not be null, NaN or a list."""
+    """Returns the value of the key `name` as text.
+
+    Raises RowError for null, NaN, a list and an object.
+    """
     if isinstance(value, str):
         _check_bytes(value)
         return value

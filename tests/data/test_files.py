@@ -111,7 +111,8 @@ def take(folder):
 def test_the_second_is_refused_until_the_first_is_killed(holder, tmp_path):
     folder = tmp_path / "run"
     assert refusal(take, folder) == (
-        f"{folder}: another run uses this folder; expected a folder of its own"
+        f"{folder}: another run uses this folder; choose another folder, or wait "
+        f"until that run ends"
     )
     holder.kill()
     holder.wait()

@@ -182,7 +182,7 @@ def test_quotes_that_stay_around_cells_of_a_tsv_are_logged(write):
 def test_a_delimiter_that_the_header_decides_is_logged(write):
     lines, path = [], write("a.csv", "text;label\na;1\n")
     rows(path, log=lines.append)
-    assert lines == [f"{path}: cells between ';', as its first line has them"]
+    assert lines == [f"{path}: the delimiter is ';', as in the first line"]
 
 
 def test_an_encoding_that_is_none(write):
@@ -270,7 +270,7 @@ def test_broken_rows_are_skipped_and_noted_when_asked(write):
          "{}: has the column 'text' 2 times"),
         ({}, "a.tsv", b"te\xff\n", "{}:1: " + WRONG + "'te\\udcff'" + OTHER),
         ({}, "a.tsv", 'text\tlabel\r"a\nb"\t1\rc\t0\r',
-         "{}: lines end with \\r alone; expected \\n or \\r\\n"),
+         "{}: a lone \\r in the first line; expected \\n or \\r\\n at line ends"),
         ({}, "a.tsv", "TEXT\tText\tlabel\na\tb\t1\n",
          "{}: no column 'text'; its columns are 'TEXT', 'Text', 'label'"),
         ({}, "a.csv", "text;label,n\na;1,2\n",
