@@ -1,5 +1,5 @@
-# The two commands of the README: `make demo` and `make test`. Both prepare
-# .venv on their first call and reuse it afterwards.
+# CONTRIBUTING.md describes these targets, and README.md describes `make demo`. The first call
+# of a target prepares .venv, and later calls reuse it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
   --no-compile -c constraints.txt
 # uv needs a fifth of pip's time, but it does not read pip's settings. So pip installs the
-# packages if its settings name an index, or if uv fails.
+# packages if its settings name an index, or if uv fails. INSTALL defines a shell function and
+# calls it with the arguments that follow INSTALL in a recipe.
 UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
@@ -83,6 +84,8 @@ $(VENV)/bin/python:
 	       "$$($(PYTHON) --version 2>&1); call make with PYTHON=/path/to/python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
+# An empty file such as .venv/.hf records that the packages of the extra `hf` are installed.
+# If uv cannot be installed, this is no error (-): pip then installs the packages.
 $(VENV)/.runtime: requirements.lock constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing TensorFlow and the other requirements into $(VENV) (once) ..."
 	-$(PIP) --quiet uv
