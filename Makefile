@@ -1,16 +1,19 @@
-# The two commands of the README: `make demo` and `make test`. Both prepare
-# .venv on their first call and reuse it afterwards.
+# CONTRIBUTING.md describes these targets, and README.md describes `make demo`. The first call
+# of a target prepares .venv, and later calls reuse it.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-# Without bytecode files, each process would compile TensorFlow again: 10 seconds.
+# This variable forbids bytecode files. Without these files, each process would compile
+# TensorFlow's modules again, which takes 10 seconds.
 unexport PYTHONDONTWRITEBYTECODE
-# Of 19,400 modules a third is ever imported, and compiled then.
+# By default, pip compiles all 19,400 modules that it installs. With --no-compile, Python
+# compiles a module at its first import, and only a third of them are ever imported.
 PIP := $(RUN) -m pip install --disable-pip-version-check --progress-bar=off \
   --no-compile -c constraints.txt
-# uv needs a fifth of pip's time. It does not read pip's settings: where they name an index,
-# or uv fails, pip installs.
+# uv needs a fifth of pip's time, but it does not read pip's settings. So pip installs the
+# packages if its settings name an index, or if uv fails. INSTALL defines a shell function and
+# calls it with the arguments that follow INSTALL in a recipe.
 UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
@@ -24,20 +27,22 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# Against Hugging Face's own programs, with PyTorch from its ordinary wheel (gigabytes).
+# Tests that compare with Hugging Face's programs. They need PyTorch's standard wheel, which
+# installs gigabytes.
 test-hf: $(VENV)/.hf
 	$(RUN) -m pytest -n 0 tests/huggingface
 
-# The demo page, which needs Gradio.
+# Tests of the demo page, which needs Gradio.
 test-page: $(VENV)/.page
 	$(RUN) -m pytest -n 0 -rs tests/serve/test_demo_page.py
 
-# The generator on Apache Beam, and on a Dask cluster of this machine.
+# Tests of the generator on Apache Beam, and on a Dask cluster on this machine.
 test-beam: $(VENV)/.beam
 	$(RUN) -m pytest -n 0 -rs tests/corpus/test_beam.py
 
-# The same layer, model and optimizer tests on another backend of Keras: in one process,
-# as a second would compile the same again.
+# `make test` runs these tests of layers, models and optimizers on TensorFlow; these targets
+# run them on another backend of Keras. They use one process, because a second process would
+# compile the same functions again.
 test-torch: $(VENV)/.hf
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
@@ -49,8 +54,8 @@ lint: $(VENV)/.dev
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 
-# What is uploaded, and what comes of installing it: a folder of .venv's packages stands
-# for the download of the requirements.
+# Builds the files to upload, installs the wheel in dist/venv, and tests it there. The new
+# environment uses the packages of .venv, so no requirements are downloaded.
 package: $(VENV)/.dev
 	rm -rf dist build
 	$(RUN) -m build --no-isolation >/dev/null
@@ -61,11 +66,11 @@ package: $(VENV)/.dev
 	  > $$(echo dist/venv/lib/python*/site-packages)/requirements.pth
 	cd dist && env -u PYTHONPATH venv/bin/python ../tests/commands/installed.py
 
-# What is known against the pinned versions; asks PyPI.
+# Asks PyPI for known vulnerabilities of the pinned versions.
 audit: $(VENV)/.audit
 	$(RUN) -m pip_audit --strict --disable-pip --no-deps -r constraints.txt
 
-# Into site/. Warnings, of links and anchors too, are errors.
+# Writes the documentation site to site/. Warnings, such as for broken links, are errors.
 docs: $(VENV)/.docs
 	$(RUN) -m mkdocs build --strict
 
@@ -79,6 +84,8 @@ $(VENV)/bin/python:
 	       "$$($(PYTHON) --version 2>&1); call make with PYTHON=/path/to/python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
+# An empty file such as .venv/.hf records that the packages of the extra `hf` are installed.
+# If uv cannot be installed, this is no error (-): pip then installs the packages.
 $(VENV)/.runtime: requirements.lock constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing TensorFlow and the other requirements into $(VENV) (once) ..."
 	-$(PIP) --quiet uv
