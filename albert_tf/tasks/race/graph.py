@@ -12,7 +12,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 # A single underscore between letters or digits is no blank. `reading.BLANK` excludes it
 # by lookaround, which the regular expressions of TensorFlow (RE2) lack. So
-# `_fill_blanks` replaces such underscores by a substitute until it has found the blanks.
+# `_fill_blanks` replaces such underscores by a substitute while it searches blanks.
 _INNER, _SUBSTITUTE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 
 

@@ -177,7 +177,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:
-    """Removes empty options at the end of the list, but never the first option."""
+    """Returns options without empty ones at the end; the first one always remains."""
     count = len(options)
     while count > 1 and not options[count - 1]:
         count -= 1

@@ -15,11 +15,9 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
 # Flags that require --task_name=custom.
-_CUSTOM_FLAGS = (
-    *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
-    *("index_column", "columns", "kind", "label_separator"),
-    *("delimiter", "quoted"),
-)
+_FILE_FLAGS = ("train_file", "dev_file", "test_file", "delimiter", "quoted")
+_COLUMN_FLAGS = ("text_columns", "label_column", "index_column", "columns")
+_CUSTOM_FLAGS = (*_FILE_FLAGS, *_COLUMN_FLAGS, "kind", "label_separator")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
