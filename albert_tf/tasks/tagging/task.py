@@ -85,7 +85,8 @@ class Tagging(base.FineTuningTask):
             reading.check_labels(path, split.examples, labels)
         # A run writes predictions for the dev split, too.
         splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
-        # Without --labels, `head_labels` is None: the head must name its labels.
+        # `head_labels` is only the value of --labels, which may name the labels of a
+        # loaded head.
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -220,11 +221,8 @@ class Tagging(base.FineTuningTask):
         of the confusion matrix. Only the predictions need no labels.
         """
         predictions = self._group(split, answers.argmax(axis=-1))
-        files: dict[str, str | bytes] = {
-            f"{split.name}_predictions.txt": _format_columns(
-                split.examples, predictions
-            )
-        }
+        columns = _format_columns(split.examples, predictions)
+        files: dict[str, str | bytes] = {f"{split.name}_predictions.txt": columns}
         if pair := self._compare(split, answers):
             if self._has_entities:
                 labels = self._group(split, pair[0])
