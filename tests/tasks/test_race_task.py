@@ -111,7 +111,11 @@ def test_accuracies_of_all_and_of_each_level(make, split):
         "middle_accuracy": 0.5,
     }
     assert make().compute_metrics(split([None]), probabilities[:1]) == {}
-    lines = make().write(found, probabilities)["predict_results.txt"].splitlines()
+    lines = (
+        make()
+        .prediction_files(found, probabilities)["predict_results.txt"]
+        .splitlines()
+    )
     scores = dict(line.split(" = ") for line in lines)
     loss = -(4 * np.log(0.6) + np.log(0.4)) / 5
     assert float(scores.pop("eval_loss")) == pytest.approx(loss)
@@ -168,7 +172,7 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     shares = kept[np.arange(3), [1, 0, 2]]
     expected = pytest.approx(-np.log(shares).mean(), rel=1e-5)
     assert float(made.compute_loss(sums, weights)) == expected
-    lines = made.write(both, kept)["predictions.jsonl"].splitlines()
+    lines = made.prediction_files(both, kept)["predictions.jsonl"].splitlines()
     assert [len(json.loads(line)["probabilities"]) for line in lines] == [2, 2, 3]
 
 
