@@ -230,7 +230,7 @@ class Windows(Sequence[Window]):
         self._sizes = settings.max_seq_length - self._query_lengths - 3
         # Numbers of tokens between the starts of two windows.
         self._steps = np.minimum(self._sizes, settings.doc_stride)
-        # `totals` are the numbers of context tokens, `counts` those of windows.
+        # `totals` are the numbers of context tokens, `counts` the numbers of windows.
         totals = np.diff(tokens["context_bounds"])[self._paragraphs]
         # `-(-a // b)` is a / b rounded up.
         counts = -(-np.maximum(totals - self._sizes, 0) // self._steps) + 1
@@ -258,7 +258,8 @@ class Windows(Sequence[Window]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         tokens = self._tokens
-        # The index of the question, and of the window among the question's windows.
+        # `row` is the index of the question, and `index_in_question` the index of the
+        # window among the windows of this question.
         row = int(np.searchsorted(self.bounds, index, side="right")) - 1
         index_in_question = int(index - self.bounds[row])
         size, step = int(self._sizes[row]), int(self._steps[row])

@@ -127,7 +127,7 @@ def tag_texts(
         label = tf.gather_nd(predicted["label"], indices)
         probability = tf.gather_nd(predicted["probability"], indices)
 
-        # For each word: the index of its label's type, and the index of the text.
+        # For each word: the index of its label's type (-1 for O), and of its text.
         word_type = tf.gather(type_of, label)
         row = words.value_rowids()
         in_span, is_first = _group_words(word_type, tf.gather(begins_span, label), row)
