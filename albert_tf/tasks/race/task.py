@@ -40,6 +40,7 @@ class MultipleChoice(base.FineTuningTask):
         splits: Splits = {
             part: [Split(part, _read(settings, part))] for part in run_settings.parts
         }
+        # Numbers of options of all questions; each part has one split.
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
         # A run that only exports reads no data and keeps the model's number of choices.

@@ -301,12 +301,12 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
     return {**spans, "text": texts, "begin": begin, "end": end}
 
 
-def _select_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
+def _select_best(spans, total: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     """Returns the best spans of each question, only one for each text.
 
     Args:
         spans: tensors [M] by name, in the order of the windows.
-        rows: B, number of questions.
+        total: number of questions, B.
         size: maximum number of spans per question.
 
     Returns:
@@ -323,7 +323,8 @@ def _select_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor
     keys, index = tf.unique(tf.strings.join([tf.strings.as_string(row), text], " "))
     first = tf.math.unsorted_segment_min(tf.range(tf.size(index)), index, tf.size(keys))
     row, order = tf.gather(row, first), tf.gather(order, first)
-    counts = tf.math.bincount(row, minlength=rows, maxlength=rows, dtype=tf.int64)
+    # The number of remaining spans of each question, also of questions without spans.
+    counts = tf.math.bincount(row, minlength=total, maxlength=total, dtype=tf.int64)
     starts = tf.cumsum(counts, exclusive=True)
     # For each question, the indices in `order` of its first `size` spans.
     best = tf.ragged.range(starts, starts + tf.minimum(counts, size))
@@ -344,6 +345,7 @@ def _make_outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     """
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     has_no_span = best["score"].row_lengths() == 0
+    # If a question has no span, all its scores are -inf, and their softmax is NaN.
     zeros, is_empty = tf.zeros_like(scores), has_no_span[:, None]
     probabilities = tf.nn.softmax(tf.where(is_empty, zeros, scores))
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)

@@ -233,7 +233,10 @@ class QuestionAnswering(base.FineTuningTask):
         return metrics
 
     def prediction_files(self, split: Split, answers: Answers) -> dict[str, str]:
-        """Returns the released files; above the threshold, the answer is ""."""
+        """Returns the contents of the released files by name.
+
+        If the null odds of a question are above the threshold, its answer is "".
+        """
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder):

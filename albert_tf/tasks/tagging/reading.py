@@ -118,6 +118,8 @@ def read_file(
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
+        # If no label has B- or I-, the labels are classes of words. If only some labels
+        # have these marks, it is an error.
         entity_label = next(filter(_is_marked, sorted(labels)), None)
         if entity_label is None:
             return sentences
@@ -138,6 +140,7 @@ def _read_columns(
     groups = itertools.groupby(
         enumerate(lines, 1), lambda row: _BOUNDARY.match(row[1]) is None
     )
+    # The numbers and texts of the lines of each sentence.
     sentences = [list(group) for is_sentence, group in groups if is_sentence]
     if not sentences:
         return []
@@ -196,7 +199,7 @@ def _split_rows(
         if len(cells) != width or not cells[token]:
             raise InputError(
                 f"{path}:{number}: {errors.quote(line)}: expected {width} columns, as "
-                f"before, of which number {token + 1} is the token"
+                f"before, with the token in column {token + 1}"
             )
         rows.append(_Row(number, cells))
     return rows
@@ -280,7 +283,7 @@ def _find_column(
         return width - 2 if token == width - 1 else width - 1
     index = int(column) - 1 if column.isdecimal() else -1
     if index == token or not 0 <= index < width:
-        exception = "" if token is None else f", except the token's, {token + 1}"
+        exception = "" if token is None else f" other than {token + 1}, the token's"
         raise InputError(
             f"--{flag}={column}: {path} has {width} columns; expected the number of a "
             f"column{exception}"
