@@ -90,7 +90,7 @@ def locate(
         matches = {i: s.find(s.convert_start(unit)) for i, s in searches.items()}
         if all(matches.values()):
             break
-    else:
+    else:  # no unit is right for all answers
         unit, matches = "characters", {i: s.nearest for i, s in searches.items()}
     answers = {i: answer for i, answer in matches.items() if answer}
     # Distances from `answer_start` to the location, such as "+2", if they are not 0.
