@@ -166,7 +166,7 @@ def test_a_question_counts_when_all_its_windows_were_seen(dataset, pieces, tiny)
     rows = [logits(np.zeros(13), np.zeros(13)) for _ in range(seen)]
     assert list(answer(task, windows, rows).texts) == ["q00"]
     assert task.evaluate_predictions(iter(rows), {})["total"] == 1
-    with pytest.raises(InputError, match="no question was read in full; use a hi"):
+    with pytest.raises(InputError, match="no question was answered from all its w"):
         task.evaluate_predictions(iter(rows[:1]), {})
 
 
@@ -206,7 +206,7 @@ def test_questions_are_answered_where_a_flag_asks_for_it(flags, expected, data):
 
 def test_windows_that_the_model_cannot_read_are_refused(pieces, tiny, refuses):
     with refuses(
-        "--max_seq_length=13: must be at least 14, the number of --start_n_top or "
+        "--max_seq_length=13: must be at least 14, the value of --start_n_top or "
         "--end_n_top"
     ):
         task_of(tiny(), pieces, end_n_top=14)

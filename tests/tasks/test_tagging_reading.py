@@ -176,7 +176,7 @@ REFUSED = [
      ": column 1 numbers the tokens; use --token_column=2, for CoNLL-U with "
      "--label_column=4; or 1, if the numbers are the words"),
     ("a x O\n\nb O", "a.txt",
-     ':3: "b O": expected 3 columns, as before, of which number 1 is the token'),
+     ':3: "b O": expected 3 columns, as before, with the token in column 1'),
     ("\tO", "a.txt", ':1: "\\tO": expected 2 columns'),
     ("a O\nb I-", "a.txt", ":2: label 'I-': needs the type of an entity, as in 'I-"),
     ("a O\nb I-PER", "a.txt",
@@ -250,7 +250,7 @@ def test_a_column_that_is_not_there(written, refuses):
     for column in ("1", "4", "0", "ner", "-1"):
         with refuses(
             f"--label_column={column}: {path} has 3 columns; expected the number of a "
-            f"column, except the token's, 1"
+            f"column other than 1, the token's"
         ):
             reading.read_file(path, column)
     with pytest.raises(InputError, match=r"^--token_column=4: .* has 3 columns"):

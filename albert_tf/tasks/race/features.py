@@ -20,7 +20,7 @@ from albert_tf.text.tokenization import Tokenizer
 # Number of special tokens of an input: [CLS] and two [SEP].
 _SPECIAL = 3
 # Number of texts that are tokenized at a time. The tokenizer returns lists, which need
-# much more memory than arrays.
+# much more memory than the arrays that are made from them.
 _CHUNK = 10_000
 
 
@@ -40,7 +40,7 @@ class Features:
             [choice_bounds[j], choice_bounds[j + 1]).
         question_bounds: int64 [n + 1]; question q has the choices
             [question_bounds[q], question_bounds[q + 1]).
-        choices_cut: int64 [], number of truncated choices.
+        choices_cut: int64 [], number of choices that are truncated.
         max_seq_length: int64 [], maximum number of tokens of an input.
     """
 
@@ -61,7 +61,7 @@ class Features:
     def full_lengths(self) -> np.ndarray:
         """Number of tokens of each question's longest input, int64 [n].
 
-        These are the lengths before the article is truncated to its first tokens.
+        These are the lengths before the articles are truncated.
         """
         choice_lengths = np.diff(self.choice_bounds)
         longest = np.maximum.reduceat(choice_lengths, self.question_bounds[:-1])
@@ -69,7 +69,7 @@ class Features:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each question's longest input, truncated, int64 [n]."""
+        """Number of tokens of each question's longest truncated input, int64 [n]."""
         return np.minimum(self.full_lengths, self.max_seq_length)
 
     def make_batch(
@@ -83,8 +83,8 @@ class Features:
 
         Args:
             rows: int [B], indices of the questions.
-            choices: C, number of choices per question. The missing choices of a
-                question with fewer choices are padding.
+            choices: C, number of choices per question. If a question has fewer choices,
+                padding replaces the missing ones.
             length: T, number of tokens of each input, with padding.
             tokenizer: the tokenizer of `encode`.
 
@@ -99,9 +99,11 @@ class Features:
             "segment_ids": np.zeros(shape, np.int32),
         }
         for i, row in enumerate(rows):
-            article = _item(self.article_ids, self.article_bounds, self.article_of[row])
-            for j, index in enumerate(range(*self.question_bounds[row : row + 2])):
-                choice = _item(self.choice_ids, self.choice_bounds, index)
+            article = _take(self.article_ids, self.article_bounds, self.article_of[row])
+            # The indices of the choices of this question among all choices.
+            indices = range(*self.question_bounds[row : row + 2])
+            for j, index in enumerate(indices):
+                choice = _take(self.choice_ids, self.choice_bounds, index)
                 rest = self.max_seq_length - _SPECIAL - len(choice)
                 ids = np.concatenate([cls, article[:rest], sep, choice, sep])
                 batch["input_ids"][i, j, : len(ids)] = ids
@@ -125,7 +127,7 @@ def encode(
         settings: settings with `max_seq_length` and `max_qa_length`.
         num_threads: maximum number of threads.
     """
-    index_of: dict[str, int] = {}  # index of each article
+    index_of: dict[str, int] = {}  # {article: its index}
     article_of = [index_of.setdefault(q.article, len(index_of)) for q in questions]
     texts = [choice for question in questions for choice in question.choices]
     articles = _tokenize(tokenizer, [*index_of], num_threads)
@@ -133,11 +135,11 @@ def encode(
     limit = settings.max_qa_length
     return Features(
         article_ids=np.concatenate(articles),
-        article_bounds=_bounds(articles),
+        article_bounds=_compute_bounds(articles),
         article_of=np.array(article_of, np.int32),
         choice_ids=np.concatenate([ids[-limit:] for ids in choices]),
-        choice_bounds=_bounds([ids[-limit:] for ids in choices]),
-        question_bounds=_bounds([question.options for question in questions]),
+        choice_bounds=_compute_bounds([ids[-limit:] for ids in choices]),
+        question_bounds=_compute_bounds([question.options for question in questions]),
         choices_cut=np.array(sum(len(ids) > limit for ids in choices)),
         max_seq_length=np.array(settings.max_seq_length),
     )
@@ -155,7 +157,7 @@ def _tokenize(
     return ids
 
 
-def _bounds(items: Sequence[Sized]) -> np.ndarray:
+def _compute_bounds(items: Sequence[Sized]) -> np.ndarray:
     """Returns the bounds of concatenated items, int64 [items + 1].
 
     Item i has the indices [bounds[i], bounds[i + 1]) in the concatenation.
@@ -163,6 +165,6 @@ def _bounds(items: Sequence[Sized]) -> np.ndarray:
     return np.cumsum([0, *map(len, items)])
 
 
-def _item(values: np.ndarray, bounds: np.ndarray, index: int) -> np.ndarray:
-    """Returns one of several concatenated items."""
+def _take(values: np.ndarray, bounds: np.ndarray, index: int) -> np.ndarray:
+    """Returns the concatenated values of the item with an index."""
     return values[bounds[index] : bounds[index + 1]]

@@ -10,8 +10,9 @@ from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
-# RE2 has no lookaround for `reading.BLANK`. So another character first replaces each
-# underscore between letters or digits, which is no blank.
+# A single underscore between letters or digits is no blank. `reading.BLANK` excludes it
+# by lookaround, which the regular expressions of TensorFlow (RE2) lack. So
+# `_fill_blanks` replaces such underscores by a substitute while it searches blanks.
 _INNER, _SUBSTITUTE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
 
 
@@ -34,7 +35,7 @@ def multiple_choice(
     last `max_qa_length` tokens, and the article is truncated at its end.
 
     Args:
-        model: scores choices.
+        model: a model that scores choices.
         tokenizer: the vocabulary.
         settings: the maximum lengths, by default as released.
 
@@ -43,8 +44,9 @@ def multiple_choice(
     """
     serving.check_class(model, models.AlbertMultipleChoice)
     longest = model.config.max_position_embeddings
-    limits: Any = (settings or RaceSettings()).with_defaults(None, longest)
-    # Without truncation, because the last tokens of a question are needed.
+    limits: Any = settings or RaceSettings()
+    limits = limits.with_defaults(saved_settings=None, longest=longest)
+    # Texts are not truncated here, because the last tokens of a question are needed.
     inputs = serving.TextInputs(model, tokenizer, limits.max_seq_length, truncate=False)
 
     def encode_rows(article, question, options):
@@ -71,8 +73,8 @@ def multiple_choice(
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
             for name, x in encode_rows(article, question, options).items()
         }
-        # An empty option is present if a non-empty one follows it. The model gives
-        # probability 0 to an option whose mask is 0 everywhere.
+        # Empty options are padding, unless an option with text follows them. The model
+        # gives probability 0 to an option whose mask is 0 everywhere.
         has_text = tf.cast(options != "", tf.int32)
         is_present = tf.cumsum(has_text, axis=1, reverse=True)[:, :, None] > 0
         batch["input_mask"] *= tf.cast(is_present, tf.int32)
@@ -90,18 +92,24 @@ def multiple_choice(
 
 
 def _fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """Puts an option in each blank of its question; string [N] each.
+    """Fills the blanks of each question with its option, or appends the option.
 
-    If a question has no blank, the option follows it.
+    Args:
+        questions: string [N].
+        options: string [N], one option for each question.
+
+    Returns:
+        The questions with their options, string [N].
     """
     for _ in range(2):  # twice, because the matches in `a_b_c` overlap at `b`
         questions = tf.strings.regex_replace(questions, _INNER, rf"\1{_SUBSTITUTE}\2")
+    # The parts of each question before, between and after its blanks.
     parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), "_")
     parts = parts.with_values(tf.strings.regex_replace(parts.values, _SUBSTITUTE, "_"))
     row = parts.value_rowids()
     is_first = tf.pad(row[1:] != row[:-1], [[1, 0]], constant_values=True)
     is_first = is_first[: tf.size(row)]  # empty if there are no questions
-    # Each part except the first one of a question comes after a blank.
+    # A blank comes before each part of a question except the first one.
     prefix = tf.where(is_first, "", tf.gather(options, row))
     texts = tf.strings.reduce_join(parts.with_values(prefix + parts.values), axis=-1)
     has_blank = parts.row_lengths() > 1

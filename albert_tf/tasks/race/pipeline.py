@@ -16,7 +16,8 @@ class MultipleChoicePipeline(FineTunedPipeline):
     fields = dict.fromkeys(["article", "question"], False) | {"options": True}
 
     def preprocess(self, row):
-        # Only the first tokens of an article are used; `cut` saves the memory for more.
+        # Only the first tokens of an article are used. `cut` drops the rest of the text
+        # before it is tokenized, to save memory.
         article = inputs.cut(self.tokenizer, row["article"], self.max_seq_length)
         options = tuple(drop_empty(row["options"]))
         question = Question("", article, text=row["question"], options=options)
@@ -26,7 +27,8 @@ class MultipleChoicePipeline(FineTunedPipeline):
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):
-        # In a batch, questions with fewer options have padding, which is dropped here.
+        # In a batch, questions with fewer options are padded. The scores of padding are
+        # dropped here.
         count = len(example.inputs[0]["input_ids"])
         return softmax(outputs[0]["logits"])[:count]
 

@@ -11,7 +11,7 @@ Other data sets are JSON lines or a JSON list, with one question per item:
     {"id": "7", "article": text, "question": text, "options": [text, text],
      "answer": "B"}
 
-`answer` is a letter, or the index of the option from 0. The default id is the name of
+`answer` is a letter, or the index of the option from 0. By default, `id` is the name of
 the file and the number of the line or row. Other keys are ignored. Answers that a run
 does not need may be absent or null. Empty options at the end of a list are dropped.
 """
@@ -46,7 +46,7 @@ class Question:
             from 1, as in "middle1.txt-1".
         article: the passage; may be empty.
         text: the question, which may have blanks, see `choices`; may be empty.
-        options: C texts.
+        options: C possible answers.
         answer: index of the correct option; None if unknown.
         level: "middle" or "high" for RACE, otherwise "".
         location: location in the file, for messages.
@@ -116,9 +116,10 @@ def read_file(
         level: "middle" or "high" for the questions of RACE.
 
     Raises:
-        InputError: the file cannot be read, is empty, or is not JSON; a key is missing
-            or has another type; the numbers of questions, answers and lists of options
-            differ; there are fewer than two options; or an answer is not an option.
+        InputError: the file cannot be read, has no question, or is not JSON; a key is
+            missing or its value has the wrong type; the numbers of questions, answers
+            and lists of options differ; there are fewer than 2 or more than 26 options;
+            or an answer is not an option.
     """
     questions: list[Question] = []
     for location, value in json_values.locate_rows(read_text(path, encoding), path):
@@ -145,6 +146,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     article = get(value, "article", str, location)
     id = value.get("id")
     if id in (None, ""):
+        # Without the folder, a location is "file:line".
         id = Path(location).name
     if not isinstance(id, str | int | float):
         raise InputError(f"{location}: the id is {describe(id)}; expected a text")
@@ -175,7 +177,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
 
 
 def drop_empty(options: Sequence[str]) -> Sequence[str]:
-    """Returns options without empty ones at the end; the first option always stays."""
+    """Returns options without empty ones at the end; the first one always remains."""
     count = len(options)
     while count > 1 and not options[count - 1]:
         count -= 1

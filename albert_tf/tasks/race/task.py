@@ -23,8 +23,8 @@ from albert_tf.tasks.settings.race import RaceSettings
 class MultipleChoice(base.FineTuningTask):
     """Selects the correct one of C choices (paper, RACE).
 
-    The metrics are `eval_accuracy` and `eval_loss`, as released; and, for questions
-    with a level, `middle_accuracy` and `high_accuracy`.
+    The metrics are `eval_accuracy` and `eval_loss`, as released. If questions have
+    levels, they are also `middle_accuracy` and `high_accuracy`.
     """
 
     task_types = ("multiple_choice",)
@@ -40,6 +40,7 @@ class MultipleChoice(base.FineTuningTask):
         splits: Splits = {
             part: [Split(part, _read(settings, part))] for part in run_settings.parts
         }
+        # Numbers of options of all questions; each part has one split.
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]
         saved_choices = saved_settings and saved_settings.choices
         # A run that only exports reads no data and keeps the model's number of choices.
@@ -97,8 +98,8 @@ class MultipleChoice(base.FineTuningTask):
 
         Args:
             split: the questions.
-            answers: the result of `postprocess`, for the first questions if the
-                evaluation is limited to a number of batches.
+            answers: the probabilities of choices, float32 [n, C]. If --max_eval_steps
+                ends the evaluation early, only the first questions have answers.
         """
         labels = _get_labels(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
@@ -115,12 +116,12 @@ class MultipleChoice(base.FineTuningTask):
     def prediction_files(self, split: Split, answers: np.ndarray) -> dict[str, str]:
         """Returns the prediction files: contents by name.
 
-        `predict_results.txt` has the number of questions, and scores if a question is
-        labeled.
+        `predict_results.txt` has the number of questions; if some are labeled, it also
+        has their number, the loss and the accuracies.
 
         Args:
             split: the questions.
-            answers: the result of `postprocess`.
+            answers: the probabilities of choices, float32 [n, C].
         """
         scores: dict[str, float] = {"questions": len(split.examples)}
         if metrics := self.compute_metrics(split, answers):
@@ -162,7 +163,7 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
         raise InputError(
             f"--{flag}: requires --data_dir or --{file_flag}; or use --no{flag}"
         )
-    # Without --middle_only or --high_only, both levels are read.
+    # Both levels are read, unless --middle_only or --high_only is given.
     levels = [level for level in LEVELS if getattr(settings, f"{level}_only")] or LEVELS
     return reading.read_split(settings.data_dir, part, levels, settings.encoding)
 

@@ -1,10 +1,10 @@
-"""Settings classes of tasks, most of whose fields are flags of the scripts.
+"""Settings classes of tasks; most of their fields are flags of the scripts.
 
 The docstring of a class is a section of `--help`: its first line is the heading of the
 section, and `Args:` describes the flags. No module here imports TensorFlow or Keras, so
-that `--help` and checks of the command line are immediate.
+`--help` and errors in flags appear at once.
 
-base            base class of task settings, and their storage in `task.json`
+base            base class of the settings that `task.json` stores
 training        training and evaluation of any task
 pretraining     data, model and objective of pretraining
 fine_tuning     training and model of all fine-tuning tasks

@@ -19,10 +19,11 @@ class AnswerSettings(flags.Settings):
     """Task and prediction. None means the default of the task type.
 
     Args:
-        task: Type of task. fill_mask, score, sentence_order and embedding work for any
-            model. Default: the task that the folder of a fine-tuned model names. If it
-            names none, one of these is required: classification, multi_label,
-            regression, token_classification, question_answering, multiple_choice.
+        task: Task type. fill_mask, score, sentence_order and embedding work for any
+            model. classification, multi_label, regression, token_classification,
+            question_answering and multiple_choice are types of fine-tuned models.
+            Default: the type that the model's folder names. If the folder names none,
+            this flag is required.
         labels: Labels of the outputs in their order, for classification, multi_label
             and token_classification. Default: the model's labels.
         max_seq_length: Maximum number of tokens per input. Default: the value stored
@@ -33,16 +34,17 @@ class AnswerSettings(flags.Settings):
             run on the CPU in float32. auto: ONNX Runtime if it is installed, there is
             no GPU, and the texts fill more than one batch; otherwise TensorFlow.
         top_k: Maximum number of results. fill_mask: tokens per masked position (default
-            5). question_answering: answers (default only the best one).
-            classification: labels (default all).
+            5). question_answering: answers (default: only the best one).
+            classification: labels (default: all).
         targets: fill_mask: the only words to list; each must be one token.
-        threshold: Decision threshold. Classification: minimum probability of the second
-            label, or with multi_label of each label. question_answering: null odds
-            above which the answer is empty.
+        threshold: Decision threshold. classification with two labels: minimum
+            probability at which the second label is predicted. multi_label: minimum
+            probability at which a label is predicted (default 0.5). question_answering:
+            null odds above which the answer is empty.
         layer: embedding: layer to use, counted from 1, or -1 for the last (default).
             Not with --pooling=pooled.
-        pooling: embedding: mean of the token states (default), the state of the first
-            token, or the pooler's output.
+        pooling: embedding: mean of the token states (mean, the default), state of the
+            first token (first) or output of the pooler (pooled).
 
     Raises:
         InputError: a value is out of range.
@@ -79,6 +81,7 @@ class AnswerSettings(flags.Settings):
         """
         for name, value in flags.values(self).items():
             if value is not None and name not in (*_COMMON, *options):
-                # Not `task`, the first of `_COMMON`: it has chosen the task type.
+                # The message leaves out `task`, the first name in `_COMMON`, because
+                # the user has set the task type with it.
                 names = ", --".join((*_COMMON[1:], *options))
                 raise InputError(f"--{name}={value}: {kind} only takes --{names}")

@@ -13,10 +13,11 @@ from albert_tf import errors, flags
 from albert_tf.errors import InputError
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
-# Values of the metadata `stored`: whether the `task.json` of a run must have the key.
+# Values of the metadata `stored`: whether a field may be absent from the `task.json` of
+# a run, or must be there.
 Stored = Literal["optional", "required"]
-# Minimum difference between `max_seq_length` and a field with `has_margin`, the maximum
-# length of one text: [CLS], two [SEP], and one token of the other text.
+# A field with `has_margin` is the maximum length of one of two texts. `max_seq_length`
+# needs this number of tokens more: [CLS], two [SEP], and a token of the other text.
 _MARGIN = 4
 
 
@@ -31,10 +32,10 @@ def stored_field(stored: Stored = "optional", **metadata: Any) -> Any:
 
 
 def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> Any:
-    """Declares a flag for a size; its default is the model's value, or `fallback`.
+    """Declares a flag for a size; its default is the value stored with the model.
 
     Args:
-        fallback: the default if the model has no value.
+        fallback: the default if no value is stored with the model.
         stored: "required" if the `task.json` of a run must have the field.
         **metadata: see `TaskSettings` and `flags.field`; `at_least` is 1 by default.
     """
@@ -50,14 +51,15 @@ class TaskSettings(flags.Settings):
 
     - `stored`: `task.json` stores the field; "required" if the file of a run must have
       it, otherwise "optional";
-    - `key`: the key of the field in `task.json`, by default the field's name;
+    - `key`: the name of the field in `task.json`, by default its name in the class;
     - `must_match_head`: a saved head is used only if it was trained with this value;
     - `must_match_run`: an `output_dir` with an earlier run is used only if that run had
       this value;
     - `affects_encoding`: the result of `FineTuningTask.encode` depends on the value, so
       cached features are used only with an equal value;
     - `fallback`: the value if neither a flag nor the model's folder has one;
-    - `is_segment`: the fallback is at most a quarter of the model's longest input;
+    - `is_segment`: the fallback is reduced to a quarter of the model's longest input,
+      if it is higher;
     - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
 
     Args:
@@ -75,8 +77,8 @@ class TaskSettings(flags.Settings):
     labels: tuple[str, ...] | None = None
     # Other names of `labels`, in the same order, which a loaded head may use.
     label_names: tuple[str, ...] = ()
-    # The value of --labels: the labels in the order of a loaded head, if the head does
-    # not name its labels or names other ones.
+    # The value of --labels, as the labels of a loaded head in the order of its outputs.
+    # It counts if no labels are stored with the head, or labels that do not match.
     head_labels: tuple[str, ...] | None = None
     # Whether the data set fixes `labels`, as in GLUE. Then --labels only describes the
     # labels of a loaded head.
@@ -91,11 +93,11 @@ class TaskSettings(flags.Settings):
             if value and limit and limit < value + _MARGIN:
                 raise InputError(
                     f"--max_seq_length={limit}: must be at least {value + _MARGIN}, "
-                    f"--{name}={value} and {_MARGIN} more"
+                    f"--{name}={value} and {_MARGIN} other tokens"
                 )
 
     def check(self, run_settings: FineTuningSettings) -> None:
-        """Checks before data is read that these settings fit the run's settings.
+        """Checks that these settings fit the run's settings, before data is read.
 
         The base class accepts all settings; subclasses override this method.
 
@@ -110,10 +112,10 @@ class TaskSettings(flags.Settings):
     def select(self, mark: str) -> dict[str, Any]:
         """Returns the values of the fields whose metadata have the key `mark`.
 
-        The keys of the result are the keys in `task.json`.
+        The keys of the result are the names of the fields in `task.json`.
         """
-        items = (i for i in dataclasses.fields(self) if mark in i.metadata)
-        return {_key(item): getattr(self, item.name) for item in items}
+        items = (f for f in dataclasses.fields(self) if mark in f.metadata)
+        return {_get_key(item): getattr(self, item.name) for item in items}
 
     def cache_file(self, split: str) -> str:
         """Returns the name or path of the cached features of a split."""
@@ -126,9 +128,9 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents of the file. A missing key gets its default, but is an
-                error if the key is required and the file is from a run. Only the file
-                of a run has the key `do_lower_case`.
+            task: the contents of the file. A missing key gets its default. But it is an
+                error if a run wrote the file and the key is required. Only files of
+                runs have the key `do_lower_case`.
             location: the file, for messages.
 
         Raises:
@@ -138,8 +140,8 @@ class TaskSettings(flags.Settings):
         is_from_run = "do_lower_case" in task
         field_types = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
-        for item in _stored(cls):
-            key = _key(item)
+        for item in _list_stored(cls):
+            key = _get_key(item)
             if key not in task:
                 if item.metadata["stored"] == "required" and is_from_run:
                     raise InputError(
@@ -156,22 +158,23 @@ class TaskSettings(flags.Settings):
         try:
             return cls(**values)
         except InputError as error:
-            # The message begins with a flag; the file has a key of the same name.
+            # The message begins with a flag such as --labels. Without --, it names the
+            # key in the file.
             raise InputError(f"{location}: {str(error).removeprefix('--')}") from None
 
     def with_defaults(self, saved_settings: Self | None, longest: int) -> Self:
-        """Returns settings without None: the model's values replace it, or defaults.
+        """Returns settings in which the model's values or defaults replace None.
 
         Args:
             saved_settings: the settings in the model's `task.json`, or None.
-            longest: maximum number of tokens of a model input; the upper limit of
-                the default of `max_seq_length`.
+            longest: maximum number of tokens of a model input. A higher default of
+                `max_seq_length` is reduced to this number.
 
         Raises:
             InputError: --max_seq_length is greater than `longest`.
         """
         values: dict[str, Any] = {}
-        for item in _stored(type(self)):
+        for item in _list_stored(type(self)):
             if getattr(self, item.name) is None:
                 value = getattr(saved_settings, item.name, None)
                 if value is None:
@@ -179,7 +182,7 @@ class TaskSettings(flags.Settings):
                     if value is not None and item.metadata.get("is_segment"):
                         value = min(value, longest // 4)
                 values[item.name] = value
-        # A default that is too large is reduced; the value of a flag is an error.
+        # Only a default is reduced; a flag above the limit is an error.
         if "max_seq_length" in values:
             values["max_seq_length"] = min(values["max_seq_length"], longest)
         settings = dataclasses.replace(self, **values)
@@ -191,13 +194,13 @@ class TaskSettings(flags.Settings):
         return settings
 
 
-def _stored(settings: type[TaskSettings]) -> Iterator[dataclasses.Field]:
+def _list_stored(settings: type[TaskSettings]) -> Iterator[dataclasses.Field]:
     """Yields the fields of a settings class that `task.json` stores."""
     return (item for item in dataclasses.fields(settings) if "stored" in item.metadata)
 
 
-def _key(item: dataclasses.Field) -> str:
-    """Returns the key of a field in `task.json`."""
+def _get_key(item: dataclasses.Field) -> str:
+    """Returns the name of a field in `task.json`."""
     return item.metadata.get("key", item.name)
 
 

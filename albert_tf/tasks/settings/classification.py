@@ -15,11 +15,9 @@ from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
 # Flags that require --task_name=custom.
-_CUSTOM_FLAGS = (
-    *("train_file", "dev_file", "test_file", "text_columns", "label_column"),
-    *("index_column", "columns", "kind", "label_separator"),
-    *("delimiter", "quoted"),
-)
+_FILE_FLAGS = ("train_file", "dev_file", "test_file", "delimiter", "quoted")
+_COLUMN_FLAGS = ("text_columns", "label_column", "index_column", "columns")
+_CUSTOM_FLAGS = (*_FILE_FLAGS, *_COLUMN_FLAGS, "kind", "label_separator")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,12 +44,13 @@ class ClassificationSettings(TaskSettings):
         delimiter: Delimiter of .csv and .tsv tables, such as ; or \t. Default: inferred
             from the suffix and the header.
         quoted: Parse double quotes around the cells of .tsv tables, as in .csv tables.
-        kind: Type of task: one label per row, several labels per row, or a number.
-            Default: the model's type, or classification.
-        labels: All labels, in the order of the outputs. Default: the sorted labels
-            of --train_file; without this flag, the model's labels. The labels of a GLUE
-            task are fixed: there, --labels gives the order of the labels in a loaded
-            head that does not name them.
+        kind: Task type: one label per row (classification), several labels per row
+            (multi_label) or a number (regression). Default: the model's type, or
+            classification.
+        labels: All labels, in the order of the outputs. Default: the sorted labels of
+            --train_file, or without --train_file the model's labels. GLUE tasks have
+            fixed labels. For them, --labels gives the order of the outputs of a loaded
+            head that does not name its labels.
         label_separator: Separator between the labels of a row, with --kind=multi_label.
         class_weights: Weights of the labels in the training loss: balanced (equal total
             weight), or label=number pairs; other labels have weight 1.
@@ -160,9 +159,9 @@ class ClassifierRunSettings(FineTuningSettings):
 
     Args:
         threshold_to_export: Decision threshold to export with --export_dir: minimum
-            probability of the second label or, with --kind=multi_label, of each label.
-            Default: no threshold, so the most likely label is predicted; with
-            --kind=multi_label 0.5.
+            probability at which the second of two labels is predicted, or with
+            --kind=multi_label each label. Default: none, which predicts the most likely
+            label; with --kind=multi_label 0.5.
 
     Raises:
         InputError: see `FineTuningSettings`; or the threshold is out of range or

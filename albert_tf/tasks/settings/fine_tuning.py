@@ -36,16 +36,17 @@ class FineTuningSettings(TrainingSettings):
             steps.
         num_runs: Number of runs with different seeds, starting at --seed, each in its
             own folder. The best run predicts.
-        ensemble: Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*':
-            evaluate and predict with the mean of their outputs. Without a value: all
-            runs of --num_runs.
-        ensemble_search: Search for the best ensemble of at most this many members:
-            repeatedly add the member with which the key metric is highest.
-        pad_to_multiple_of: Pad batches to a multiple of this many tokens (0 for
-            --max_seq_length). Default: 1 on a CPU (8 with --xla), 64 on a GPU, 0 on a
-            TPU.
+        ensemble: Folders of fine-tuned models, or patterns such as 'runs/mrpc/run-*'.
+            The run evaluates and predicts with the mean of their outputs. Without a
+            value, the members are all runs of --num_runs.
+        ensemble_search: Search for the best ensemble of at most this many members, by
+            repeatedly adding the member with which the key metric is highest.
+        pad_to_multiple_of: Pad batches to a multiple of this many tokens, or to
+            --max_seq_length if the value is 0. Default: 1 on a CPU (8 with --xla), 64
+            on a GPU, 0 on a TPU.
         cached_dir: Folder of the cached features. Default: --output_dir.
-        export_dir: Folder for a SavedModel of the best checkpoint that takes raw text.
+        export_dir: Folder for an export of the best checkpoint: a SavedModel that takes
+            raw text.
 
     Raises:
         InputError: a value is out of range, or two contradict each other.
@@ -107,8 +108,8 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # () means --ensemble without a value: the runs of --num_runs. Folders are only
-        # possible without training.
+        # `ensemble` is () if the flag has no value: the members are the runs of
+        # --num_runs. Otherwise it has folders, which require a run without training.
         is_possible = not self.do_train if self.ensemble else self.num_runs > 1
         if self.ensemble is not None and not is_possible:
             raise InputError(
@@ -153,8 +154,9 @@ class ModelSettings(ModelFileSettings):
             Default: the value in the model's config.
         classifier_dropout_prob: Dropout of the new head. Default: the value in the
             model's config, or 0.1.
-        recompute: block stores only each block's input and recomputes the rest in the
-            backward pass, to save memory. Default: the value in the model's config.
+        recompute: To save memory, store only the input of each block, and compute the
+            rest again in the backward pass (block); or store everything (none).
+            Default: the value in the model's config.
     """
 
     albert_dropout_prob: float | None = flags.field(None)

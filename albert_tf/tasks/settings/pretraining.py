@@ -29,11 +29,13 @@ class PretrainingSettings(MaskingSettings):
         dynamic_masking: Draw new masks in every epoch and, with the objective sop, a
             new sentence order.
         output_bias_from_data: Initialize the masked LM's output bias with the log
-            frequencies of the tokens, so short runs learn sooner. New in this package.
+            frequencies of the tokens, so that short runs learn sooner. New in this
+            package.
         parameter_sharing: Parameters that the layers share (table 4 of the paper).
             Default: the value in the model's config.
-        recompute: block stores only each block's input and recomputes the rest in the
-            backward pass, to save memory. Default: the value in the model's config.
+        recompute: To save memory, store only the input of each block, and compute the
+            rest again in the backward pass (block); or store everything (none).
+            Default: the value in the model's config.
         masked_lm_budget: Unused; kept for compatibility.
 
     Raises:
@@ -56,8 +58,8 @@ class PretrainingSettings(MaskingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Without --dynamic_masking, the masks are those of the records. Then only one
-        # of the masking settings has an effect, `max_predictions_per_seq`.
+        # Without --dynamic_masking, the records have the masks. Then the only masking
+        # setting with an effect is `max_predictions_per_seq`.
         for item in flags.fields(MaskingSettings):
             value = getattr(self, item.name)
             has_effect = item.name == "max_predictions_per_seq"

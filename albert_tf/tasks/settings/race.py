@@ -29,8 +29,8 @@ class RaceSettings(TaskSettings):
         max_seq_length: Maximum number of tokens per input (article, question and one
             option); longer articles are truncated at the end. Default: the model's
             value, otherwise 512, but at most the longest input of the model.
-        max_qa_length: Maximum number of tokens of a question with one option; longer
-            ones keep their last tokens. Default: the model's value, or 128.
+        max_qa_length: Maximum number of tokens of a question with one option; only the
+            last tokens of longer ones are used. Default: the model's value, or 128.
 
     Raises:
         InputError: --high_only and --middle_only are both given, or one of them without

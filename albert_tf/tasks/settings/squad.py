@@ -40,14 +40,14 @@ class SquadSettings(TaskSettings):
             model's value, or 5.
         end_n_top: Number of end candidates per start. Default: the model's value, or 5.
         null_score_diff_threshold: Null odds above which the answer is empty (SQuAD
-            2.0). Default: 0 for a run with training, otherwise the value stored with
-            the model, or 0.
+            2.0). Default: 0 with --do_train; without it, the value stored with the
+            model, or 0.
         fit_threshold: Find the threshold on --predict_file itself, as in the released
             code.
-        train_feature_file: File of the cached training features (.npz). Default: in
-            --cached_dir.
+        train_feature_file: File of the cached training features (.npz). Default: a file
+            in --cached_dir.
         predict_feature_file: File of the cached features of --predict_file (.npz).
-            Default: in --cached_dir.
+            Default: a file in --cached_dir.
         predict_feature_left_file: Unused; kept for compatibility.
         skip_bad_rows: Skip training questions whose answer is missing or not in the
             context, and log them.
@@ -79,9 +79,11 @@ class SquadSettings(TaskSettings):
     null_score_diff_threshold: float | None = flags.field(
         None, excludes=("fit_threshold",)
     )
-    # The threshold for null odds in `task.json`: the flag's value or its default.
+    # The threshold for null odds in `task.json`: the value of
+    # --null_score_diff_threshold, or its default.
     threshold: float | None = stored_field("required", key="null_score_diff_threshold")
-    # Hash of the ids of the questions that the threshold is fitted on; "" for none.
+    # Hash of the ids of the questions on which the threshold is fitted; "" if it is not
+    # fitted.
     threshold_fitted_on: str | None = stored_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)
@@ -101,7 +103,7 @@ class SquadSettings(TaskSettings):
 
     @property
     def min_length(self) -> int:
-        """Minimum number of tokens of an input: the conditional head's candidates."""
+        """Minimum number of tokens per input: the conditional head's candidates."""
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1
 
@@ -123,8 +125,8 @@ class SquadRunSettings(FineTuningSettings):
     number of steps, pass it as `--train_step`.
 
     Args:
-        export_dir: Folder for a SavedModel of the best checkpoint that takes raw text,
-            and for albert_model.tflite, which takes ids.
+        export_dir: Folder for exports of the best checkpoint: a SavedModel that takes
+            raw text, and albert_model.tflite, which takes ids.
     """
 
     released_epochs: ClassVar[float | None] = 3.0

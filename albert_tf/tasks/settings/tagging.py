@@ -17,7 +17,7 @@ class TaggingSettings(TaskSettings):
     Args:
         task_name: Name of the data set, used in file names.
         train_file: Sentences to train on: columns as in CoNLL-2003, or JSON (.jsonl,
-            .json) with tokens and tags, or with text and label.
+            .json) with the keys tokens and tags, or text and label.
         eval_file: Sentences to evaluate on, in the same formats.
         predict_file: Sentences to predict, in the same formats; the labels are
             optional.
@@ -27,8 +27,8 @@ class TaggingSettings(TaskSettings):
             last column, or tags.
         tag_scheme: Notation of entities: iob2 (every entity begins with B-), iob1
             (as in the original CoNLL-2003: B- only between adjacent entities of the
-            same type) or words (a label per word, no entities). Other notations, such
-            as BIOES, are converted to iob2.
+            same type) or words (the labels do not mark entities). Other notations of
+            entities, such as BIOES, are converted to iob2, except with words.
         labels: All labels, in the order of the outputs. Default: the labels of
             --train_file, or the model's labels.
         max_seq_length: Maximum number of tokens per input; longer sentences are split

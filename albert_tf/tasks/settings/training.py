@@ -26,8 +26,8 @@ class TrainingSettings(CheckpointSettings):
         eval_batch_size: Number of examples per evaluation batch, over all devices.
         optimizer: Optimizer. adamw also suits models that were pretrained with lamb.
         learning_rate: Peak learning rate.
-        poly_power: Power of the polynomial decay of the learning rate to 0; 1 is
-            linear.
+        poly_power: Power of the polynomial decay of the learning rate to 0 (1 for
+            linear decay).
         weight_decay: Decoupled weight decay.
         num_train_steps: Number of training steps.
         num_warmup_steps: Number of learning-rate warmup steps.
@@ -44,7 +44,7 @@ class TrainingSettings(CheckpointSettings):
             --save_checkpoints_steps.
         max_eval_steps: Maximum number of evaluation batches (0 for all).
         save_checkpoints_steps: Number of steps between checkpoints.
-        save_checkpoints_minutes: Also save a checkpoint when the last one is this many
+        save_checkpoints_minutes: Also save a checkpoint if the last one is this many
             minutes old (0 for never).
         keep_checkpoint_max: Maximum number of checkpoints to keep, in addition to the
             best one (0 for all).
@@ -92,8 +92,8 @@ class TrainingSettings(CheckpointSettings):
     wandb: str | None = flags.field(None, requires=("do_train",))
     mlflow: str | None = flags.field(None, requires=("do_train",))
 
-    # Whether each evaluation in eval_results.txt also has the best value so far of the
-    # key metric. **As released:** true only in fine-tuning.
+    # Whether each evaluation in eval_results.txt also has the best value of the key
+    # metric so far. **As released:** true only in fine-tuning.
     log_best_metric = False
     # A run requires at least one of these flags.
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval")

@@ -2,14 +2,14 @@
 
 A model scores the positions of one window. `make_spans` makes spans from the scores,
 and `merge` merges the spans of all windows of a question. `collect_answers` collects
-the spans of all questions in `Answers`, which makes the contents of the files. The null
-odds of a question are higher, the more likely the question has no answer.
+the spans of all questions in `Answers`, which makes the contents of the files. High
+null odds mean that a question probably has no answer.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
-contents of the files. There are two differences. The released code also searches the
-logits of padding, so that its answers depend on `max_seq_length`. It answers a question
-only if the null odds are below the threshold; here, as in the official scripts, they
-may also be equal to the threshold.
+contents of the files, with two differences. First, the released code also searches the
+logits of padding, so its answers depend on `max_seq_length`. Second, it answers a
+question only if the null odds are below the threshold. Here the null odds may also be
+equal to the threshold, as in the official scripts.
 """
 
 import dataclasses
@@ -40,9 +40,10 @@ class Span:
         text: part of the context, without white space at its ends.
         start_score: score of the first token: a logit from the linear head, a log
             probability from the conditional head.
-        end_score: score of the last token, likewise.
-        begin: first character in the context; -1 if the answer is not from the context.
-        end: the character after the last one, or -1.
+        end_score: score of the last token, also a logit or a log probability.
+        begin: index of the first character in the context; -1 if the answer is not from
+            the context.
+        end: index of the character after the last one, or -1.
     """
 
     text: str
@@ -67,23 +68,27 @@ def make_spans(
 
     Args:
         window: the input of the model.
-        outputs: for the linear head, `start_logits` and `end_logits`, float [T or
-            more]. For the conditional head with S starts and E ends for each start:
-            `start_top_index` and `start_top_log_probs` [S], `end_top_index` and
-            `end_top_log_probs` [S * E], ordered by start, and `cls_logits` [].
+        outputs: for the linear head, `start_logits` and `end_logits`, float [T], or
+            longer with padding. For the conditional head with S starts and E ends for
+            each start: `start_top_index` and `start_top_log_probs` [S], `end_top_index`
+            and `end_top_log_probs` [S * E], ordered by start, and `cls_logits` [].
         settings: settings with `head`, `n_best_size` and `max_answer_length`.
 
     Returns:
         At most `n_best_size` spans with different texts, best first; and the logit of
-        "no answer". For the linear head, this is the sum of both logits of [CLS].
+        "no answer": `cls_logits`, or for the linear head the sum of both logits of
+        [CLS].
     """
+    # `firsts` and `lasts` are pairs of a start and an end, as positions in the window.
     if settings.head == "linear":
+        # The logits after the window's last token are those of padding.
         start_logits, end_logits = (outputs[name][: len(window.ids)] for name in LOGITS)
+        # The best positions, separately for starts and for ends.
         starts, ends = (
             np.argsort(-logits, kind="stable")[: settings.n_best_size]
             for logits in (start_logits, end_logits)
         )
-        # All pairs of a start and an end, as positions in the window.
+        # Each start is paired with each end.
         firsts, lasts = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
         start_scores, end_scores = start_logits[firsts], end_logits[lasts]
         null_logit = float(start_logits[0]) + float(end_logits[0])
@@ -96,21 +101,25 @@ def make_spans(
         )
         null_logit = float(outputs["cls_logits"])
     count = len(window.max_context)
-    # Indices of tokens of the context; not in [0, count) outside the context.
+    # `first` and `last` are indices of context tokens. They are negative before the
+    # context, and `count` or higher after it.
     first, last = firsts - window.context_start, lasts - window.context_start
     is_valid = (first >= 0) & (last < count)
     is_valid &= (first <= last) & (last - first < settings.max_answer_length)
-    # Invalid spans read index 0, because their own index may be out of range.
+    # An answer begins only at a token that has the most context in this window. For an
+    # invalid pair, `first` may be out of range, so index 0 is read instead.
     is_valid &= window.max_context[np.where(is_valid, first, 0)] if count else False
-    indices = np.flatnonzero(is_valid)
-    total = start_scores[indices].astype(float) + end_scores[indices]
-    indices = indices[np.argsort(-total, kind="stable")]
+    # Indices of the valid pairs, the one with the highest score first.
+    pairs = np.flatnonzero(is_valid)
+    total = start_scores[pairs].astype(float) + end_scores[pairs]
+    pairs = pairs[np.argsort(-total, kind="stable")]
 
-    def make_span(i: Any) -> Span:
-        begin, end, text = window.extract_answer(int(first[i]), int(last[i]))
-        return Span(text, float(start_scores[i]), float(end_scores[i]), begin, end)
+    def make_span(pair: Any) -> Span:
+        begin, end, text = window.extract_answer(int(first[pair]), int(last[pair]))
+        start_score, end_score = float(start_scores[pair]), float(end_scores[pair])
+        return Span(text, start_score, end_score, begin, end)
 
-    spans = map(make_span, indices)
+    spans = map(make_span, pairs)
     return _drop_repeated_texts(spans, settings.n_best_size), null_logit
 
 
@@ -138,7 +147,7 @@ def merge(
     Returns:
         The spans of the n-best list, which is never empty; and the null odds, which
         are None in SQuAD 1.1. The null odds are the lowest logit of "no answer" of all
-        windows. For the linear head, the score of the best span is subtracted.
+        windows. For the linear head, the score of the best span is subtracted from it.
     """
     all_spans = itertools.chain.from_iterable(spans for spans, _ in window_spans)
     spans = sorted(all_spans, key=lambda span: -span.score)
@@ -157,8 +166,8 @@ class Answers:
     """The answers to questions, by question id, in the order of the file.
 
     Attributes:
-        texts: the text of the best span of each question, even if its null odds are
-            high.
+        texts: the text of the best span of each question, also if the null odds are
+            above a threshold.
         null_odds: the null odds of each question, see `merge`; empty in SQuAD 1.1.
         n_best: for each question, its entries of `nbest_predictions.json`, by (text,
             begin, end) of the span.
@@ -181,11 +190,12 @@ class Answers:
         for id, entries in self.n_best.items():
             n_best[id] = dict(entries)
             for key, entry in other.n_best[id].items():
+                # A span that only the other model has counts as probability 0 here.
                 earlier_entry = entries.get(key, {**entry, "probability": 0.0})
                 total = earlier_entry["probability"] + entry["probability"]
                 n_best[id][key] = {**earlier_entry, "probability": total}
-        odds = {id: each + other.null_odds[id] for id, each in self.null_odds.items()}
-        return dataclasses.replace(self, null_odds=odds, n_best=n_best)
+        sums = {id: odds + other.null_odds[id] for id, odds in self.null_odds.items()}
+        return dataclasses.replace(self, null_odds=sums, n_best=n_best)
 
     def __truediv__(self, count: int) -> Self:
         """Divides sums over models by the number of models, for an ensemble.
@@ -203,7 +213,7 @@ class Answers:
             n_best[id] = dict(means[: self.n_best_size])
         return dataclasses.replace(
             self,
-            # A key of the entries begins with the text.
+            # The first key of the entries is the best span, and begins with its text.
             texts={id: next(iter(entries))[0] for id, entries in n_best.items()},
             null_odds={id: odds / count for id, odds in self.null_odds.items()},
             n_best=n_best,
@@ -251,8 +261,8 @@ def collect_answers(
 ) -> Answers:
     """Makes the answers to questions from the outputs of a model.
 
-    An evaluation can end within a question, because of --max_eval_steps. This question
-    and the questions after it have no answers.
+    Because of --max_eval_steps, an evaluation can end before the last window of a
+    question. Then this question and all later ones have no answers.
 
     Args:
         windows: the inputs of the model; the windows of a question are adjacent.

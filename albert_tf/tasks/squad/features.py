@@ -2,7 +2,7 @@
 
 A context that is longer than a window is divided into several windows, which start
 `doc_stride` tokens apart. `encode` tokenizes each text once, which is slow, so its
-arrays are cached. `Windows` makes a window from them only when it is accessed.
+arrays are cached. `Windows` makes a window from these arrays when it is accessed.
 
 Letters: Q questions, P contexts, N tokens of all contexts, W windows, T tokens of a
 window, C tokens of the context in a window.
@@ -27,8 +27,8 @@ from albert_tf.text.tokenization import Tokenizer
 # As released: each context token of a window adds this number to the scores by which
 # `_find_best_windows` chooses a window for each token.
 SCORE_PER_TOKEN = 0.01
-# Values in the array `answers` of `encode`: the question has no answer that was
-# located, or training skips the question.
+# Values in the array `answers` of `encode`: no answer was located for the question, and
+# training skips the question.
 _NO_ANSWER, _SKIPPED = -1, -2
 
 
@@ -44,12 +44,12 @@ class Window:
         spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
             context, without white space at the ends. A token that is only a word mark
             has an empty span.
-        max_context: bool [C], whether this window is the one in which a token has the
-            most context. A predicted answer begins only at such a token.
+        max_context: bool [C], whether a token has more context in this window than in
+            the others, see `_find_best_windows`. A predicted answer begins only at such
+            a token.
         start_position: position of the true answer's first token in `ids`; 0, the
-            position of [CLS], if there is no answer or the window does not contain all
-            of it.
-        end_position: position of the true answer's last token, likewise.
+            position of [CLS], if the window does not contain a complete answer.
+        end_position: position of the true answer's last token, or 0.
     """
 
     question: Question
@@ -85,14 +85,14 @@ class Window:
             context and the [SEP] after it) and `p_mask` (0 for [CLS] and the context,
             otherwise 1), int32 [length]; these are the released names.
         """
-        count, start = len(self.ids), self.context_start
+        count, context_start = len(self.ids), self.context_start
         names = ("input_ids", "input_mask", "segment_ids", "p_mask")
         features = {name: np.zeros(length, np.int32) for name in names}
         features["input_ids"][:count] = self.ids
         features["input_mask"][:count] = 1
-        features["segment_ids"][start:count] = 1
+        features["segment_ids"][context_start:count] = 1
         features["p_mask"][1:] = 1
-        features["p_mask"][start : count - 1] = 0
+        features["p_mask"][context_start : count - 1] = 0
         return features
 
 
@@ -110,7 +110,7 @@ def encode(
         tokenizer: the vocabulary.
         training: whether to locate the first answer of each question.
         skip_bad_rows: whether training skips questions without an answer in the
-            context, instead of an error.
+            context, instead of raising an error.
 
     Returns:
         Arrays by name:
@@ -139,7 +139,7 @@ def encode(
     if training:
         locations = locate(dataset, tokenizer, skip_bad_rows)
         notes = locations.notes
-        paragraphs = _paragraph_indices(dataset)
+        paragraphs = _find_paragraphs(dataset)
         for index, answer in locations.answers.items():
             answers[index] = _find_tokens(spans[paragraphs[index]], answer)
         answers[list(locations.reasons)] = _SKIPPED
@@ -169,13 +169,15 @@ def _find_tokens(spans: np.ndarray, answer: Answer) -> tuple[int, int]:
     """
     text = answer.text.strip()
     begin = answer.start + answer.text.index(text)
+    # The first token that ends after `begin`, and the last one that begins before the
+    # end of the answer.
     first = int(np.searchsorted(spans[:, 1], begin, side="right"))
     last = int(np.searchsorted(spans[:, 0], begin + len(text), side="left")) - 1
-    first = min(first, len(spans) - 1)
+    first = min(first, len(spans) - 1)  # an answer after the last token
     return first, max(first, last)
 
 
-def _paragraph_indices(dataset: Dataset) -> np.ndarray:
+def _find_paragraphs(dataset: Dataset) -> np.ndarray:
     """Returns the index of each question's paragraph, int64 [Q]."""
     counts = [len(paragraph.questions) for paragraph in dataset.paragraphs]
     return np.repeat(np.arange(len(counts)), counts)
@@ -218,23 +220,25 @@ class Windows(Sequence[Window]):
         self._tokens = tokens
         self._cls = np.array([tokenizer.cls_id], np.int32)
         self._sep = np.array([tokenizer.sep_id], np.int32)
-        self._paragraphs = _paragraph_indices(dataset)
-        # `_query_lengths`, `_sizes`, `_steps`, `totals` and `counts` have a number for
-        # each question. The question is truncated to its first tokens.
+        self._paragraphs = _find_paragraphs(dataset)
+        # `_query_lengths`, `_sizes`, `_steps`, `totals` and `counts` have one number
+        # for each question. `_query_lengths` are the lengths after truncation.
         self._query_lengths = np.minimum(
             np.diff(tokens["question_bounds"]), settings.max_query_length
         )
-        # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
+        # Maximum numbers of context tokens in a window; 3 for [CLS] and two [SEP].
         self._sizes = settings.max_seq_length - self._query_lengths - 3
-        # Number of tokens between the starts of two windows.
+        # Numbers of tokens between the starts of two windows.
         self._steps = np.minimum(self._sizes, settings.doc_stride)
-        # Numbers of context tokens and of windows.
+        # `totals` are the numbers of context tokens, `counts` the numbers of windows.
         totals = np.diff(tokens["context_bounds"])[self._paragraphs]
         # `-(-a // b)` is a / b rounded up.
         counts = -(-np.maximum(totals - self._sizes, 0) // self._steps) + 1
         counts[tokens["answers"][:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(counts)])
-        # The index of each window's question, and of the window in its question.
+        # For each window: the index of its question (`rows`), its index among the
+        # windows of this question (`index`), and the number of context tokens from its
+        # first one on (`rest`).
         rows = np.repeat(np.arange(len(counts)), counts)
         index = np.arange(len(rows)) - self.bounds[rows]
         rest = totals[rows] - index * self._steps[rows]
@@ -245,20 +249,23 @@ class Windows(Sequence[Window]):
         """Returns the number of windows, W."""
         return len(self.lengths)
 
-    def __getitem__(self, number):
+    def __getitem__(self, index):
         """Makes a window.
 
         Args:
-            number: index of the window, in [0, W).
+            index: index of the window, in [0, W).
         """
-        if not 0 <= number < len(self):
-            raise IndexError(number)
+        if not 0 <= index < len(self):
+            raise IndexError(index)
         tokens = self._tokens
-        row = int(np.searchsorted(self.bounds, number, side="right")) - 1
-        index = int(number - self.bounds[row])
+        # `row` is the index of the question, and `index_in_question` the index of the
+        # window among the windows of this question.
+        row = int(np.searchsorted(self.bounds, index, side="right")) - 1
+        index_in_question = int(index - self.bounds[row])
         size, step = int(self._sizes[row]), int(self._steps[row])
-        # The window has the tokens [first, first + count) of the context.
-        first = index * step
+        # The window has the tokens [first, first + count) of the context. In the tokens
+        # of all contexts, the context has the indices [begin, end).
+        first = index_in_question * step
         paragraph = self._paragraphs[row]
         begin, end = tokens["context_bounds"][paragraph : paragraph + 2].tolist()
         part = slice(begin + first, min(begin + first + size, end))
@@ -268,7 +275,7 @@ class Windows(Sequence[Window]):
         context_start = len(query) + 2
         answer = tokens["answers"][row]
         positions = [0, 0]
-        # A question without an answer has `answer[0]` < 0.
+        # If the question has no answer, `answer[0]` is negative.
         if first <= answer[0] and answer[1] < first + count:
             positions = (context_start + answer - first).tolist()
         context = tokens["context_ids"][part]
@@ -280,7 +287,7 @@ class Windows(Sequence[Window]):
             ids=ids,
             context_start=context_start,
             spans=tokens["context_spans"][part],
-            max_context=best == index,
+            max_context=best == index_in_question,
             start_position=positions[0],
             end_position=positions[1],
         )
@@ -289,8 +296,8 @@ class Windows(Sequence[Window]):
     def split_answer_count(self) -> int:
         """The number of answers that no window contains completely."""
         first, last = self._tokens["answers"].T
-        # `index` is the last window of each question that contains the answer's first
-        # token. If it does not contain the whole answer, no window does.
+        # For each question, `index` is the last window that contains the answer's first
+        # token. If this window does not contain the whole answer, no window does.
         index = np.minimum(first // self._steps, np.diff(self.bounds) - 1)
         return int(((first >= 0) & (last >= index * self._steps + self._sizes)).sum())
 
@@ -336,12 +343,12 @@ def make_windows(
 
 @functools.lru_cache(4096)
 def _find_best_windows(count: int, size: int, step: int) -> np.ndarray:
-    """Returns the window of one context in which each token has the most context.
+    """Returns for each token of a context the window in which it has most context.
 
     **As released:** a token has a score in each window that contains it. The score is
     the number of context tokens before or after the token in the window, whichever is
     smaller, plus `SCORE_PER_TOKEN` times the number of all context tokens of the
-    window. If several windows have the highest score, the first one is returned.
+    window. If several windows have the highest score, the first one counts.
 
     Args:
         count: number of tokens of the context.
@@ -353,7 +360,8 @@ def _find_best_windows(count: int, size: int, step: int) -> np.ndarray:
     """
     # Scores are not negative, so -1 is below the score of any window.
     best, best_scores = np.zeros(count, np.int64), np.full(count, -1.0)
-    # `first` is the index of a window's first token in the context.
+    # `first` is the index of a window's first token in the context. The last window is
+    # the first one that reaches the end of the context.
     for index, first in enumerate(range(0, max(count - size, 0) + step, step)):
         length = min(size, count - first)
         # Numbers of context tokens before each token of the window, and after it.

@@ -25,8 +25,9 @@ from albert_tf.text.tokenization import Tokenizer
 _NO_WINDOW = np.iinfo(np.int32).max
 # Character offsets of an answer in its context.
 _OFFSETS = ("begin", "end")
-# The results of `_score_pairs` and `_score_candidates`: for each window its candidates,
-# as positions of tokens with a score, and the score of "no answer".
+# The results of `_score_pairs` and `_score_candidates`. For each candidate of each
+# window: the positions of its first and last token, and its score. For each window, in
+# `null`: the score of "no answer".
 _SCORE_SPECS = {
     "first": tf.TensorSpec([None, None], tf.int32),
     "last": tf.TensorSpec([None, None], tf.int32),
@@ -46,11 +47,13 @@ def question_answering(
     Inputs: `question` and `context`, string [B]. Outputs: `answer`, string [B]; `begin`
     and `end`, int32 [B], its characters [begin, end) in the context, -1 without an
     answer; `score`, float32 [B], the score of the span; `probability`, float32 [B], its
-    probability in the n-best list; `n_best_answers` and `n_best_probabilities`, [B, n],
-    filled with "" and 0. SQuAD 2.0 adds `null_odds`, float32 [B]: the logit of "no
-    answer", or for a linear head this logit minus the score of the best span. If the
-    null odds are above `threshold`, `answer` is "" and `begin` and `end` are -1; the
-    other outputs do not change.
+    probability in the n-best list; `n_best_answers` and `n_best_probabilities`, string
+    and float32 [B, n_best_size], where short lists are filled with "" and 0.
+
+    SQuAD 2.0 adds `null_odds`, float32 [B]: the logit of "no answer", or for a linear
+    head this logit minus the score of the best span. If the null odds are above
+    `threshold`, `answer` is "" and `begin` and `end` are -1; the other outputs do not
+    change.
 
     If no span is valid, as for an empty context, the answer is "" with probability 0.
     **As released:** in SQuAD 1.1, the files of `run_squad.py` then have the answer
@@ -73,7 +76,8 @@ def question_answering(
     options: Any = settings or SquadSettings()
     if options.version is None:
         options = dataclasses.replace(options, version="1.1" if is_linear else "2.0")
-    options = options.with_defaults(None, model.config.max_position_embeddings)
+    longest = model.config.max_position_embeddings
+    options = options.with_defaults(saved_settings=None, longest=longest)
     check_threshold(options.version, threshold)
     inputs = serving.TextInputs(
         model, tokenizer, options.max_seq_length, truncate=False, with_offsets=True
@@ -89,7 +93,7 @@ def question_answering(
         return _score_candidates(outputs, model.head.end_n_top)
 
     def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        # An invalid byte becomes U+FFFD, so that offsets count characters.
+        # Each invalid byte becomes the character U+FFFD, so offsets count characters.
         context = tf.strings.unicode_transcode(context, "UTF-8", "UTF-8")
         query = inputs.tokenize(question)
         ids, begins, ends = inputs.tokenize.encode_with_offsets(context)
@@ -122,7 +126,7 @@ class _Windows:
     """The windows of all questions, divided as in `features.Windows`.
 
     Attributes:
-        row: int32 [W], the question of each window.
+        row: int32 [W], index of each window's question.
         length: int64 [W], number of tokens of the context in each window.
         query_length: int64 [W], number of tokens of each window's question.
         start: int64 [W], index of each window's first token of the context in the
@@ -141,11 +145,12 @@ class _Windows:
         # Maximum number of context tokens in a window; 3 for [CLS] and two [SEP].
         size = settings.max_seq_length - query_lengths - 3
         step = tf.minimum(size, settings.doc_stride)
-        # The number of windows is rounded up, because the floor division of a negative
-        # number rounds away from 0.
+        # The number of windows of each question. It is rounded up, because the floor
+        # division of a negative number rounds away from 0.
         count = 1 - tf.minimum(size - total, 0) // step
         row = tf.repeat(tf.range(tf.size(count)), count)
         self.row = row
+        # The index of each window among the windows of its question.
         index = tf.ragged.range(count).values
         first = index * tf.gather(step, row)
         self.length = tf.minimum(tf.gather(size, row), tf.gather(total, row) - first)
@@ -159,8 +164,9 @@ class _Windows:
         Args:
             count: number of tokens of all contexts, int32 [].
         """
-        # For each token of each window: its index in the window, the window, and its
-        # index in all contexts (`token`).
+        # For each token of each window: `inner` has its index in the window, `window`
+        # the index of the window, `token` its index in the tokens of all contexts, and
+        # `score` the score that `features._find_best_windows` describes.
         inner = tf.ragged.range(self.length)
         window = tf.cast(inner.value_rowids(), tf.int32)
         length = tf.gather(self.length, window)
@@ -189,6 +195,7 @@ class _Windows:
             (query.values, query_start, self.query_length),
             (ids.values, self.start, self.length),
         )
+        # The context begins after [CLS], the question and [SEP].
         begin = self.query_length + 2
         length = tf.maximum(tf.reduce_max(rows.row_lengths()), min_length)
         inputs = in_graph.pad(rows, begin, tokenizer.pad_id, tf.cast(length, tf.int32))
@@ -217,8 +224,8 @@ class _Windows:
         indices = tf.where(is_valid)
         window = indices[:, 0]
         first, last = tf.gather_nd(first, indices), tf.gather_nd(last, indices)
-        # `_max_context` has the context tokens of one window after the other. `before`
-        # is the number of those before the window of each span.
+        # `_max_context` has a value for each context token, one window after the other.
+        # `before` is the index of the first value of each span's window.
         before = tf.gather(tf.cumsum(self.length, exclusive=True), window)
         has_max = tf.gather(self._max_context, before + tf.cast(first, tf.int64))
         offset = tf.cast(tf.gather(self.start, window), tf.int32)
@@ -294,30 +301,30 @@ def _add_texts(spans, context: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor):
     return {**spans, "text": texts, "begin": begin, "end": end}
 
 
-def _select_best(spans, rows: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
+def _select_best(spans, total: tf.Tensor, size: int) -> dict[str, tf.RaggedTensor]:
     """Returns the best spans of each question, only one for each text.
 
     Args:
         spans: tensors [M] by name, in the order of the windows.
-        rows: B, number of questions.
+        total: number of questions, B.
         size: maximum number of spans per question.
 
     Returns:
         `text`, `score`, `begin` and `end`, ragged [B, None], best first.
     """
-    # `order` has indices of spans: sorted by question, and within a question by score.
+    # `order` has the indices of all spans, sorted by question, and then by score.
     by_score = tf.argsort(spans["score"], direction="DESCENDING", stable=True)
     order = tf.gather(
         by_score, tf.argsort(tf.gather(spans["row"], by_score), stable=True)
     )
     row, text = tf.gather(spans["row"], order), tf.gather(spans["text"], order)
-    # From here on, `order` has only the first span with each text of a question.
-    keys, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], " "))
-    first = tf.math.unsorted_segment_min(
-        tf.range(tf.size(number)), number, tf.size(keys)
-    )
+    # A key is a question and a text. Of the spans with the same key, only the first one
+    # stays in `order`. `index` has the index of each span's key.
+    keys, index = tf.unique(tf.strings.join([tf.strings.as_string(row), text], " "))
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(index)), index, tf.size(keys))
     row, order = tf.gather(row, first), tf.gather(order, first)
-    counts = tf.math.bincount(row, minlength=rows, maxlength=rows, dtype=tf.int64)
+    # The number of remaining spans of each question, also of questions without spans.
+    counts = tf.math.bincount(row, minlength=total, maxlength=total, dtype=tf.int64)
     starts = tf.cumsum(counts, exclusive=True)
     # For each question, the indices in `order` of its first `size` spans.
     best = tf.ragged.range(starts, starts + tf.minimum(counts, size))
@@ -338,11 +345,13 @@ def _make_outputs(best, size: int, has_odds: bool) -> dict[str, tf.Tensor]:
     """
     scores = best["score"].to_tensor(-np.inf, shape=[None, size])
     has_no_span = best["score"].row_lengths() == 0
+    # If a question has no span, all its scores are -inf, and their softmax is NaN.
     zeros, is_empty = tf.zeros_like(scores), has_no_span[:, None]
     probabilities = tf.nn.softmax(tf.where(is_empty, zeros, scores))
     probabilities = tf.cast(tf.where(is_empty, zeros, probabilities), tf.float32)
     texts = best["text"].to_tensor("", shape=[None, size])
-    # Without a span, the start and the end each have `NO_SPAN_SCORE`; in SQuAD 1.1, 0.
+    # The score of a question without spans: the sum of `NO_SPAN_SCORE` for the start
+    # and for the end in SQuAD 2.0, and 0 in SQuAD 1.1.
     empty_score = tf.constant(2 * NO_SPAN_SCORE if has_odds else 0, tf.float64)
     begin, end = (best[name].to_tensor(-1, shape=[None, size]) for name in _OFFSETS)
     return {

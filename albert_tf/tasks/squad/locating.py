@@ -1,9 +1,9 @@
 """Locates the training answers in their contexts.
 
 The file's `answer_start` need not be exact. Some label tools count it in UTF-16 units
-or in bytes; such units are recognized. A wrong one is corrected. The text of an answer
-may differ from the context in white space, Unicode normal form or letter case, if both
-texts have the same tokens.
+or in bytes, which is recognized. A wrong `answer_start` is corrected. The text of an
+answer may differ from the context in white space, Unicode normal form or letter case,
+if both texts have the same tokens.
 """
 
 import functools
@@ -26,9 +26,9 @@ class Locations(NamedTuple):
     """The located answers of a dataset, by the indices of their questions.
 
     Attributes:
-        answers: answers with the texts and starts that they have in the contexts;
-            impossible and skipped questions have none.
-        reasons: the reason for each skipped question.
+        answers: answers with the texts and starts that they have in the contexts, only
+            for questions that are neither impossible nor skipped.
+        reasons: why a question is skipped, for each skipped question.
         notes: texts to log.
     """
 
@@ -42,9 +42,10 @@ def locate(
 ) -> Locations:
     """Locates the first answer of each question.
 
-    The unit of `answer_start` is the first one of characters, UTF-16 units and bytes
-    with which all answers are at their `answer_start`. If there is no such unit, it
-    counts characters, and each answer gets the nearest location with its text.
+    `answer_start` may count characters, UTF-16 units or bytes of UTF-8. The function
+    tries these units in this order, and uses the first one with which `answer_start` is
+    right for all answers. If no unit is right, `answer_start` counts characters, and
+    each answer gets the location of its text that is nearest to its `answer_start`.
 
     Args:
         dataset: the training questions.
@@ -63,7 +64,8 @@ def locate(
         for i, (question, context) in enumerate(pairs)
         if question.answers and not question.is_impossible
     }
-    # Why a question cannot be trained on, by the index of the question.
+    # `searches` has the questions to train on, and `reasons` why other questions cannot
+    # be trained on; both by the index of the question.
     reasons: dict[int, str] = {}
     for i, question in enumerate(questions):
         if not question.is_impossible and i not in searches:
@@ -83,15 +85,15 @@ def locate(
             f"texts, or use --skip_bad_rows to leave such questions out"
         )
     notes = [f"Warning: {share} are left out: {format_ids(reasons)}"] if reasons else []
-    # `matches` has the located answer of each question, or None.
+    # `matches` has the located answer of each question in `searches`, or None.
     for unit in ("characters", *_UNITS):
-        matches = {i: each.find(each.start_in(unit)) for i, each in searches.items()}
+        matches = {i: s.find(s.convert_start(unit)) for i, s in searches.items()}
         if all(matches.values()):
             break
-    else:
-        unit, matches = "characters", {i: each.nearest for i, each in searches.items()}
+    else:  # no unit is right for all answers
+        unit, matches = "characters", {i: s.nearest for i, s in searches.items()}
     answers = {i: answer for i, answer in matches.items() if answer}
-    # Distances between `answer_start` and the location, such as "+2".
+    # Distances from `answer_start` to the location, such as "+2", if they are not 0.
     moves = {
         i: f"{answer.start - searches[i].begin:+,}"
         for i, answer in answers.items()
@@ -112,7 +114,8 @@ class _Search:
     """Searches the context of a question for its answer.
 
     Attributes:
-        begin: `answer_start` plus the white space at the beginning of the answer.
+        begin: `answer_start` plus the length of the white space at the beginning of the
+            answer.
     """
 
     def __init__(self, context: str, answer: Answer, tokenizer: Tokenizer):
@@ -122,7 +125,7 @@ class _Search:
         self._tokenizer = tokenizer
         self.begin = answer.start + self._indent
 
-    def start_in(self, unit: str) -> int:
+    def convert_start(self, unit: str) -> int:
         """Returns `answer_start` in characters, if the file counts it in `unit`."""
         if unit not in _UNITS:
             return self._start
@@ -153,6 +156,7 @@ class _Search:
     @functools.cached_property
     def _matches(self) -> list[Answer]:
         """All parts of the context with the same tokens as the answer, in order."""
+        # The search uses folded texts, so that it finds all parts with equal tokens.
         context, folded = self._context, self._context.translate(_FOLD_MAP)
         # The index in `context` of each character of `folded`.
         origins = np.repeat(

@@ -7,7 +7,7 @@ from albert_tf.tasks.squad import answers, features
 from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
 from albert_tf.text import inputs
 
-# The id of the question of a row; the answers to several questions are read by id.
+# The id of the only question of a row. `Answers` has dicts by question id.
 _ID = ""
 
 
@@ -29,7 +29,8 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         self.min_length = settings.min_length
 
     def preprocess(self, row):
-        # Only the first tokens of a question are used; `cut` saves the memory for more.
+        # Only the first tokens of a question are used. `cut` drops the rest of the text
+        # before it is tokenized, to save memory.
         text = inputs.cut(self.tokenizer, row["question"], self.max_seq_length)
         question = Question(id=_ID, text=text, answers=(), is_impossible=False)
         paragraph = Paragraph(context=row["context"], questions=(question,))
@@ -56,7 +57,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         ]
         empty = {"answer": "", "begin": -1, "end": -1}
         answer = {**best[0]} if best else {**empty, "probability": 0.0}
-        if None not in (self.threshold, odds) and odds > self.threshold:
+        if odds is not None and self.threshold is not None and odds > self.threshold:
             answer |= empty  # the probability is still the one of the best span
         if odds is not None:
             answer["null_odds"] = round_floats(odds)

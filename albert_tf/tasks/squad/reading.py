@@ -7,9 +7,10 @@
     {"id": text, "context": text, "question": text,
      "answers": {"text": [text], "answer_start": [character]}}
 
-In the second format (`datasets`), each question is a line, or an item of a list. The
-list is the whole file, or the value of `data` in an object. In both formats, `answers`
-may be a list of objects or one object with lists. The file may be compressed with gzip.
+The second format is that of `datasets`. Each question is a line, or an item of a list;
+the list is the whole file, or the value of `data` in an object. In both formats,
+`answers` may be a list of objects or one object with lists. The file may be compressed
+with gzip.
 
 `version`, `is_impossible` and answers that a run does not need may be absent. In SQuAD
 2.0, a question without answers is impossible, as in the official script. But if no
@@ -103,9 +104,10 @@ def read(
 
     Args:
         path: a text file with JSON or JSON lines, see `files.read_text`.
-        version: "1.1" or "2.0". The default is "2.0" if the file's `version` is 2, if a
-            question is marked as impossible, or if the file has no `version` and only
-            some of its questions have answers. Otherwise the default is "1.1".
+        version: "1.1" or "2.0". The default is "2.0" in three cases: the first number
+            in the file's `version` is 2; a question is marked as impossible; or the
+            file has no `version`, and some of its questions have answers, but not all.
+            Otherwise the default is "1.1".
         encoding: the encoding of a file without a byte order mark, by default UTF-8.
 
     Raises:
@@ -115,18 +117,20 @@ def read(
     """
     header: dict[str, Any] = {}  # receives the object that contains the list of items
     items = list(json_values.locate_rows(read_text(path, encoding), path, header))
+    # A pair is the context of a question, and the question.
     pairs = [pair for location, item in items for pair in _parse(item, location, path)]
     questions = [question for _, question in pairs]
     if not questions:
         raise InputError(f"{path}: no questions; expected some under data.paragraphs")
     counts = collections.Counter([question.id for question in questions])
-    [(id, count)] = counts.most_common(1)
+    id, count = counts.most_common(1)[0]
     if count > 1:
         raise InputError(
             f"{path}: question id {id!r} occurs {count} times; each question needs its "
             f"own id"
         )
     version = version or _infer_version(header.get("version"), questions)
+    # A question without answers is impossible, unless all questions are unlabeled.
     if version == "2.0" and any(q.answers or q.is_impossible for q in questions):
         pairs = [
             (context, q if q.answers else q._replace(is_impossible=True))
@@ -213,7 +217,7 @@ def _infer_version(version: Any, questions: Sequence[Question]) -> str:
         version: the value of `version` in the file, or None.
         questions: all questions.
     """
-    # 2 is the first number of "2.0", "v2.0" and "squad_v2", but not of a date.
+    # 2 is the first number in "2.0", "v2.0" and "squad_v2", but not in "2018-06-11".
     is_v2 = re.findall(r"\d+", str(version))[:1] == ["2"]
     has_impossible = any(question.is_impossible for question in questions)
     has_answers = [bool(question.answers) for question in questions]

@@ -93,6 +93,7 @@ def evaluate_files(
             f"questions, which score 0; the first is {missing[0]!r}"
         )
     odds = null_odds_json and _read_values(null_odds_json, (int, float), "numbers")
+    # A file without null odds, as for SQuAD 1.1, counts as no file.
     return evaluate(dataset, answers, odds or None, threshold)
 
 
@@ -147,7 +148,8 @@ def evaluate(
             if id not in null_odds:
                 raise InputError(f"{dataset.path}: question {id!r} has no null odds")
             if threshold is not None and null_odds[id] > threshold:
-                # The question counts as not answered, which may be correct.
+                # The question counts as not answered. It scores 1 if it has no true
+                # answer, otherwise 0.
                 for values in scores.values():
                     values[id] = float(id not in answerable)
     metrics = _average(scores, "", ids)
@@ -189,7 +191,8 @@ def find_best_threshold(
     ids = [id for id in sorted(null_odds, key=null_odds.__getitem__) if id in scores]
     # If no question is answered, each question without a true answer scores 1.
     unanswered = float(sum(id not in answerable for id in scores))
-    # The change of the sum of all scores if one more question is answered.
+    # How the sum of all scores changes if one more question is answered. A question
+    # without a true answer loses its score of 1, unless the answer is "".
     gains = [scores[id] if id in answerable else -bool(predictions[id]) for id in ids]
     totals = list(itertools.accumulate(gains, initial=unanswered))
     count = totals.index(max(totals))  # number of questions to answer
@@ -202,7 +205,7 @@ def search_threshold(
     """Returns the threshold with the highest F1, for use with other questions.
 
     Args:
-        dataset: SQuAD 2.0 questions; the threshold is then used for other questions.
+        dataset: SQuAD 2.0 questions on which the threshold is fitted.
         predictions: an answer to each question.
         null_odds: {question id: null odds}.
 
@@ -238,7 +241,8 @@ def center_threshold(
     count = 0  # number of questions to answer
     if metrics["best_f1"] > f1_without_answers:
         count = bisect.bisect_right(odds, metrics["best_f1_thresh"])
-    # At the ends, the mean of a value and the value 2 away from it is 1 away from it.
+    # The list has a value more at each end, at a distance of 2. The mean of this value
+    # and its neighbour has a distance of 1 from the null odds.
     below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][count : count + 2]
     return (below + above) / 2.0
 
@@ -246,9 +250,9 @@ def center_threshold(
 def _score_answers(
     dataset: Dataset, predictions: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Returns `exact` and `f1` in [0, 1] of each prediction, without a threshold.
+    """Returns the scores of each prediction in [0, 1], without a threshold.
 
-    The result has a dict by question id for each of the two names.
+    The result is {"exact": {question id: score}, "f1": {question id: score}}.
     """
     is_v1 = dataset.version == "1.1"
     scores: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
@@ -289,17 +293,17 @@ def _average(
     return {**means, f"{prefix}total": len(ids)}
 
 
-def _read_values(path: str | Path, kind: Any, expected: str) -> dict[str, Any]:
+def _read_values(path: str | Path, types: Any, expected: str) -> dict[str, Any]:
     """Reads a JSON object with a value for each question id.
 
     Args:
         path: the file.
-        kind: the type of the values, or a tuple of types.
-        expected: the name of the type in the plural, for messages.
+        types: the type of the values, or a tuple of possible types.
+        expected: the name of such values in the plural, for messages.
     """
     contents = json_values.read_object(path)
     for id, value in contents.items():
-        if not isinstance(value, kind) or value != value:  # NaN
+        if not isinstance(value, types) or value != value:  # only NaN differs from NaN
             raise InputError(
                 f"{path}: question {id!r} has {value!r}; expected {expected}"
             )

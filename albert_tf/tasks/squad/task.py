@@ -27,11 +27,9 @@ THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on
 
 # Outputs of the conditional head from which answers are made: candidates for the start
 # and the end of an answer, and the logit of "no answer".
-_CONDITIONAL_OUTPUTS = (
-    *("start_top_index", "start_top_log_probs"),
-    *("end_top_index", "end_top_log_probs"),
-    "cls_logits",
-)
+_START_OUTPUTS = ("start_top_index", "start_top_log_probs")
+_END_OUTPUTS = ("end_top_index", "end_top_log_probs")
+_CONDITIONAL_OUTPUTS = (*_START_OUTPUTS, *_END_OUTPUTS, "cls_logits")
 # **As released:** the threshold if neither a flag nor the model's folder has one.
 _DEFAULT_NULL_THRESHOLD = 0.0
 
@@ -66,14 +64,14 @@ class QuestionAnswering(base.FineTuningTask):
         if settings.min_length > settings.max_seq_length:
             raise InputError(
                 f"--max_seq_length={settings.max_seq_length}: must be at least "
-                f"{settings.min_length}, the number of --start_n_top or --end_n_top"
+                f"{settings.min_length}, the value of --start_n_top or --end_n_top"
             )
 
     def save_assets(self, folder: Path) -> None:
         """Writes the vocabulary and `task.json`.
 
-        If the file already has the threshold of a best checkpoint, the threshold stays
-        in the file, unless a flag sets another one.
+        If the folder's `task.json` already has the threshold of a best checkpoint, this
+        threshold stays in the file, unless a flag sets another one.
         """
         saved = {} if self._threshold_from_flag else metadata.read_task(folder)
         threshold = {k: saved[k] for k in (THRESHOLD_KEY, FITTED_ON_KEY) if k in saved}
@@ -91,7 +89,7 @@ class QuestionAnswering(base.FineTuningTask):
         splits: dict[str, list[Split]] = {}
 
         def read(path: str) -> Dataset:
-            # Until a value is assigned to `version`, it is inferred from the file.
+            # While `version` is None, the version is inferred from the file.
             dataset = reading.read(path, version, settings.encoding)
             log(f"{dataset.path}: SQuAD {dataset.version}")
             return dataset
@@ -114,7 +112,7 @@ class QuestionAnswering(base.FineTuningTask):
             # lacks answers.
             if do_train and (do_eval or do_predict) and unlabeled is None:
                 splits["dev"] = predict_splits
-            # With --do_train, --do_eval only needs the evaluations during training.
+            # With --do_train, --do_eval only means evaluations during training.
             if do_predict or (do_eval and not do_train):
                 splits["test"] = predict_splits
         settings = _resolve_settings(settings, saved_settings, do_train, version)
@@ -140,7 +138,7 @@ class QuestionAnswering(base.FineTuningTask):
         ]
         if count := windows.split_answer_count:
             lines.append(
-                f"Warning: {split.examples.path}: {count:,} answers are whole in no "
+                f"Warning: {split.examples.path}: {count:,} answers are complete in no "
                 f"window and are trained as no answer; use a --doc_stride below "
                 f"{self.settings.doc_stride}, or a larger --max_seq_length"
             )
@@ -171,13 +169,14 @@ class QuestionAnswering(base.FineTuningTask):
             return {}  # an evaluation has no targets and computes no loss
         names = ["start_loss", "end_loss", "answerable_loss"]
         count = ops.sum(base.example_weights(batch))
+        # A linear head has no loss of answerability.
         return dict.fromkeys(names[:2] if self._is_linear else names, count)
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the sums of the losses of starts and ends.
 
         The conditional head also has a loss of answerability. Every window of a
-        training batch has weight 1, so a sum is the mean times the number of windows.
+        training batch has weight 1, so each sum is a mean times the number of windows.
         """
         weights = self.loss_weights(batch)
         if not weights:
@@ -193,9 +192,10 @@ class QuestionAnswering(base.FineTuningTask):
         return {name: mean * count for (name, count), mean in pairs}
 
     def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
-        """Returns half of this part's share in the sum of all losses, **as released**.
+        """Returns half of the share that the base class computes, **as released**.
 
-        So the loss of a linear head is the mean of the start loss and the end loss.
+        So the loss of a linear head is the mean of the start loss and the end loss. The
+        loss of a conditional head is half the sum of its three losses.
         """
         return 0.5 * super().compute_loss(sums, totals)
 
@@ -216,8 +216,8 @@ class QuestionAnswering(base.FineTuningTask):
         """Scores answers as the official script of the SQuAD version does.
 
         The result is empty if a question is unlabeled. **As released:** with
-        --fit_threshold, the threshold is the best one for the scored questions.
-        Otherwise the threshold is not fitted on them.
+        --fit_threshold, the threshold is the best one for the scored questions. Without
+        the flag, the threshold is not fitted on the scored questions.
         """
         if split.examples.first_unlabeled_id is not None:
             return {}
@@ -233,7 +233,10 @@ class QuestionAnswering(base.FineTuningTask):
         return metrics
 
     def prediction_files(self, split: Split, answers: Answers) -> dict[str, str]:
-        """Returns the released files, with empty answers above the threshold."""
+        """Returns the contents of the released files by name.
+
+        If the null odds of a question are above the threshold, its answer is "".
+        """
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder):
@@ -245,8 +248,9 @@ class QuestionAnswering(base.FineTuningTask):
     def predict_and_write(self, context: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold.
 
-        The threshold is for questions other than the scored ones. It is the one that
-        --fit_threshold finds, or else the flag's value, or else the stored one.
+        The stored threshold is for questions other than the scored ones. It comes from
+        --fit_threshold, otherwise from --null_score_diff_threshold, otherwise from the
+        run's `task.json`.
         """
         settings = self.settings
         # Whether `threshold` replaces the one in `task.json`.
@@ -268,7 +272,8 @@ class QuestionAnswering(base.FineTuningTask):
                 threshold = self._search_threshold(split.examples, answers)
                 fitted_on = hash_ids(split.examples)
         if not is_new:
-            # Without a threshold from an evaluation, the one at the start stays.
+            # If no evaluation stored a threshold in `task.json`, the one from the
+            # start of the run stays.
             saved = {**self.description, **metadata.read_task(context.folder)}
             threshold, fitted_on = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
         elif context.writes:
@@ -287,8 +292,8 @@ class QuestionAnswering(base.FineTuningTask):
     def _choose_threshold(self, dataset: Dataset, answers: Answers) -> float | None:
         """Returns the threshold with which a dataset is scored.
 
-        It is None in SQuAD 1.1. Only with --fit_threshold, it is fitted on the
-        questions of this dataset.
+        It is None in SQuAD 1.1. It is fitted on the questions of this dataset only with
+        --fit_threshold.
         """
         settings = self.settings
         if settings.threshold is None:
@@ -296,7 +301,8 @@ class QuestionAnswering(base.FineTuningTask):
         if settings.fit_threshold:
             return self._search_threshold(dataset, answers)
         if settings.threshold_fitted_on == hash_ids(dataset):
-            # With a threshold fitted on the same questions, scores would be too high.
+            # The stored threshold was fitted on these questions, so that their scores
+            # would be too high.
             return _DEFAULT_NULL_THRESHOLD
         return settings.threshold
 
@@ -339,7 +345,7 @@ def _resolve_settings(
     if version == "1.1":
         for name in ("null_score_diff_threshold", "fit_threshold"):
             value = getattr(settings, name)
-            # The threshold 0.0 equals False, but is also an error.
+            # `is not False`, because the threshold 0.0 equals False and is an error.
             if value is not None and value is not False:
                 raise InputError(
                     f"--{name}={value}: only for SQuAD 2.0; in SQuAD 1.1 every "
@@ -361,15 +367,15 @@ def hash_ids(dataset: Dataset) -> str:
 
 
 def select_answered(dataset: Dataset, answers: Answers) -> Dataset:
-    """Returns a dataset of only the questions that have answers of the model.
+    """Returns a dataset of only the questions that the model answered.
 
     Raises:
         InputError: no question was answered.
     """
     if not answers.texts:
         raise InputError(
-            f"{dataset.path}: no question was read in full; use a higher "
-            f"--max_eval_steps"
+            f"{dataset.path}: no question was answered from all its windows; use a "
+            f"higher --max_eval_steps"
         )
     questions = tuple(q for q in dataset.questions if q.id in answers.texts)
     # Scores do not depend on the contexts, so one paragraph is enough.

@@ -1,8 +1,9 @@
 """Divides sentences into windows and finds spans in raw text, in a TensorFlow graph.
 
-Each word is tokenized separately. Its first token has its label, and a word without a
-token becomes [UNK]. A sentence longer than an input is divided into windows, which
-overlap by half. Each word is labeled in the window in which it has the most context.
+Each word is tokenized separately, and a word without a token becomes [UNK]. The first
+token of a word has its label. A sentence longer than an input is divided into windows,
+which overlap by half. Each word is labeled in the window in which it has the most
+context.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +37,8 @@ def divide(
 
     Returns:
         The ids of the windows, int32 [W, None], in the order of the sentences; and for
-        each word, the index of its window and the position of its first token in the
-        window, int64 [N] each.
+        each word, the index of its window among all windows and the position of its
+        first token in the window, int64 [N] each.
     """
     is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
     tokens = in_graph.assemble(
@@ -46,28 +47,32 @@ def divide(
             in_graph.make_id_part(tokenizer.unk_id, is_empty),
         ]
     )
-    sentence = sentences.value_rowids()
+    # For each word, the index of its sentence.
+    word_sentence = sentences.value_rowids()
+    # For each sentence: its number of tokens, the index of its first token among all
+    # tokens, its number of windows, the index of its first window among all windows.
     length = tf.math.unsorted_segment_sum(
-        tokens.row_lengths(), sentence, sentences.nrows()
+        tokens.row_lengths(), word_sentence, sentences.nrows()
     )
     start = tf.cumsum(length, exclusive=True)
     stride = max(1, size // 2)
-    count = 1 + (tf.maximum(length - size, 0) + stride - 1) // stride
-    # The index of each sentence's first window among all windows.
-    first = tf.cumsum(count, exclusive=True)
-    # `number` is the window of each word, counted within its sentence: the window whose
-    # middle is nearest to the word, or the first one of two such windows. `position` is
-    # the position of the word's first token in the sentence.
-    position = tokens.row_starts() - tf.gather(start, sentence)
-    number = (position - (size - 1 + stride) // 2 + stride - 1) // stride
-    number = tf.clip_by_value(number, 0, tf.gather(count, sentence) - 1)
-
-    row = tf.repeat(tf.range(sentences.nrows()), count)
-    begin = tf.ragged.range(count).values * stride
-    lengths = tf.minimum(tf.gather(length, row) - begin, size)
-    tokens_of_windows = (tokens.values, tf.gather(start, row) + begin, lengths)
-    ids = serving.assemble_segments(tokenizer, tokens_of_windows)
-    return ids, tf.gather(first, sentence) + number, position - number * stride + 1
+    num_windows = 1 + (tf.maximum(length - size, 0) + stride - 1) // stride
+    first_window = tf.cumsum(num_windows, exclusive=True)
+    # For each word: the position of its first token in the sentence, and the index of
+    # its window among the windows of the sentence. It is the window whose middle is
+    # nearest to the word, or the first one of two such windows.
+    position = tokens.row_starts() - tf.gather(start, word_sentence)
+    word_window = (position - (size - 1 + stride) // 2 + stride - 1) // stride
+    last_window = tf.gather(num_windows, word_sentence) - 1
+    word_window = tf.clip_by_value(word_window, 0, last_window)
+    # For each window: its sentence, and the tokens of the sentence that it contains.
+    sentence = tf.repeat(tf.range(sentences.nrows()), num_windows)
+    begin = tf.ragged.range(num_windows).values * stride
+    window_length = tf.minimum(tf.gather(length, sentence) - begin, size)
+    segment = (tokens.values, tf.gather(start, sentence) + begin, window_length)
+    ids = serving.assemble_segments(tokenizer, segment)
+    window = tf.gather(first_window, word_sentence) + word_window
+    return ids, window, position - word_window * stride + 1
 
 
 def tag_texts(
@@ -82,9 +87,9 @@ def tag_texts(
     Input: `text`, string [B], which `in_graph.split_words` divides into words. Outputs:
     `types` and `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of
     the text; `probabilities`, float32 [B, S], the mean over a span's words. S is the
-    maximum number of spans of a text. A span is an entity, or a word if the labels do
-    not mark entities. Texts with fewer spans are filled with "", -1 and 0. A label
-    I-TYPE begins an entity if the word before has another type, as in seqeval.
+    maximum number of spans of a text; texts with fewer spans are filled with "", -1 and
+    0. A span is an entity, or a word if the labels do not mark entities. As in seqeval,
+    a label I-TYPE begins an entity if the word before has another type.
 
     Args:
         model: the model that labels tokens.
@@ -97,17 +102,19 @@ def tag_texts(
     """
     serving.check_class(model, AlbertTokenClassifier)
     check_labels(labels, model.head.num_labels)
-    # Without truncation, because a text can have several windows.
+    # Texts are not truncated here, because a text can have several windows.
     inputs = serving.TextInputs(model, tokenizer, max_seq_length, truncate=False)
     are_entities = has_entities(labels)
     names = [label[2:] if are_entities else label for label in labels]  # "" for O
     types = sorted(set(names) - ({""} if are_entities else set()))
+    # For each label: the index of its type in `types` (-1 for O), and whether it always
+    # begins a span.
     type_of = [types.index(name) if name in types else -1 for name in names]
     begins_span = [not label.startswith(INSIDE) for label in labels]
 
     def answer(text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs, see `tag_texts`."""
-        # An invalid byte becomes U+FFFD, so that offsets count characters.
+        # Each invalid byte becomes the character U+FFFD, so offsets count characters.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words, begins, ends = in_graph.split_words(text)
         tokens = inputs.tokenize(words.values)
@@ -120,47 +127,48 @@ def tag_texts(
         label = tf.gather_nd(predicted["label"], indices)
         probability = tf.gather_nd(predicted["probability"], indices)
 
-        # `kind` and `row` have a value for each word: the type of its label, its text.
-        kind = tf.gather(type_of, label)
+        # For each word: the index of its label's type (-1 for O), and of its text.
+        word_type = tf.gather(type_of, label)
         row = words.value_rowids()
-        in_span, is_first = _group_words(kind, tf.gather(begins_span, label), row)
-        # The span of each word in a span, as an index, and the number of spans.
+        in_span, is_first = _group_words(word_type, tf.gather(begins_span, label), row)
+        # `span` has the index of the span for each word that is in a span.
         span = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_span)
-        count = tf.reduce_sum(tf.cast(is_first, tf.int32))
+        num_spans = tf.reduce_sum(tf.cast(is_first, tf.int32))
         span_row = tf.boolean_mask(row, is_first)
         begin = tf.boolean_mask(begins.values, is_first)
         end = tf.math.unsorted_segment_max(
-            tf.boolean_mask(ends.values, in_span), span, count
+            tf.boolean_mask(ends.values, in_span), span, num_spans
         )
         spans = {
-            "types": tf.gather(types, tf.boolean_mask(kind, is_first)),
+            "types": tf.gather(types, tf.boolean_mask(word_type, is_first)),
             "texts": tf.strings.substr(
                 tf.gather(text, span_row), begin, end - begin, unit="UTF8_CHAR"
             ),
             "begins": begin,
             "ends": end,
             "probabilities": tf.math.unsorted_segment_mean(
-                tf.boolean_mask(probability, in_span), span, count
+                tf.boolean_mask(probability, in_span), span, num_spans
             ),
         }
         return _pad(spans, span_row, words.nrows())
 
-    return serving.ServingFunction(
-        model, inputs, answer, serving.text_specs(pairs=False)
-    )
+    specs = serving.text_specs(pairs=False)
+    return serving.ServingFunction(model, inputs, answer, specs)
 
 
-def _group_words(kind: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
-    """Returns whether each word is in a span, and whether it is the first one there.
+def _group_words(word_type: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
+    """Returns whether each word is in a span, and whether it is the first word of it.
 
     Args:
-        kind: int32 [N], the type of each word's label; -1 outside spans.
+        word_type: int32 [N], the index of the type of each word's label; -1 for words
+            outside spans.
         begins_span: bool [N], whether the label always begins a span.
-        row: int [N], the text of each word.
+        row: int [N], the index of each word's text.
     """
-    same = (kind[1:] == kind[:-1]) & (row[1:] == row[:-1])
-    continues = tf.pad(same, [[1, 0]])[: tf.size(kind)]  # empty without words
-    in_span = kind >= 0
+    same = (word_type[1:] == word_type[:-1]) & (row[1:] == row[:-1])
+    # The first word continues no span. The slice removes its value if N is 0.
+    continues = tf.pad(same, [[1, 0]])[: tf.size(word_type)]
+    in_span = word_type >= 0
     return in_span, in_span & (begins_span | ~continues)
 
 
@@ -172,6 +180,7 @@ def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
         row: the index of each span's text.
         count: number of texts.
     """
+    # Other tensors get the default of their dtype, "" or 0.
     default = {"begins": -1, "ends": -1}
     return {
         name: tf.RaggedTensor.from_value_rowids(

@@ -12,7 +12,7 @@ from albert_tf.text.words import split_words
 
 
 class TokenClassificationPipeline(pipelines.FineTunedPipeline):
-    """Finds entities; if labels are not O, B-TYPE or I-TYPE, each word is a span."""
+    """Finds spans: entities, or all words if the labels do not mark entities."""
 
     settings_class = TaggingSettings
     option_names = ("labels",)
@@ -29,6 +29,7 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         tokenizer = self.tokenizer
         tokens = [ids or [tokenizer.unk_id] for ids in tokenizer.encode_batch(words)]
         window_ids, positions = divide(tokens, self.max_seq_length - 2)
+        # A text without words has no windows.
         inputs = [
             pipelines.single_segment([tokenizer.cls_id, *window, tokenizer.sep_id])
             for window in (window_ids if words else ())
@@ -36,29 +37,32 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         return pipelines.Example(row, inputs, positions)
 
     def select(self, inputs, outputs):
+        # The logits after the last token of the window are those of padding.
         logits = outputs["logits"][: len(inputs["input_ids"])]
         pipelines.check_labels(self.labels, logits.shape[-1])
         return pipelines.softmax(logits)
 
     def score(self, example, outputs):
+        # The probabilities of the labels of each word.
         scores = [outputs[window][position] for window, position in example.context]
         return np.array(scores, np.float32)
 
     def decide(self, row, scores):
         spans: list[dict] = []
+        # For each span, the probabilities of its words' labels.
         probabilities: list[list[float]] = []
-        previous_kind = None
+        previous_type = None
         words = split_words(row["text"])
         for (begin, end), word_scores in zip(words, scores, strict=True):
             label = self.labels[int(word_scores.argmax())]
-            kind = label[2:] if self.has_entities else label
-            if kind:  # it is "" for O
-                if not (label.startswith(INSIDE) and kind == previous_kind):
-                    spans.append({"type": kind, "text": "", "begin": begin})
+            label_type = label[2:] if self.has_entities else label
+            if label_type:  # it is "" for O
+                if not (label.startswith(INSIDE) and label_type == previous_type):
+                    spans.append({"type": label_type, "text": "", "begin": begin})
                     probabilities.append([])
                 spans[-1]["end"] = end
                 probabilities[-1].append(word_scores.max())
-            previous_kind = kind
+            previous_type = label_type
         for span, each in zip(spans, probabilities, strict=True):
             span["text"] = row["text"][span["begin"] : span["end"]]
             mean = np.mean(each, dtype=np.float32)
@@ -81,12 +85,13 @@ def divide(
     """
     ids = [id for word in tokens for id in word]
     step = max(1, size // 2)
+    # Number of windows; the last one is the first that reaches the end of the sentence.
     count = 1 + (max(len(ids) - size, 0) + step - 1) // step
-    starts = np.cumsum([0, *map(len, tokens)])[:-1]
+    starts = np.cumsum([0, *map(len, tokens)])[:-1]  # of words, as indices in `ids`
     # The window of each word: the one whose middle is nearest to the word, or the first
     # one of two such windows.
-    numbers = (starts - (size - 1 + step) // 2 + step - 1) // step
-    numbers = np.clip(numbers, 0, count - 1)
-    positions = starts - numbers * step + 1
-    parts = [ids[number * step :][:size] for number in range(count)]
-    return parts, list(zip(numbers.tolist(), positions.tolist(), strict=True))
+    windows = (starts - (size - 1 + step) // 2 + step - 1) // step
+    windows = np.clip(windows, 0, count - 1)
+    positions = starts - windows * step + 1
+    window_ids = [ids[begin : begin + size] for begin in range(0, count * step, step)]
+    return window_ids, list(zip(windows.tolist(), positions.tolist(), strict=True))

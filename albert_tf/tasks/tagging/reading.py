@@ -3,14 +3,15 @@
 A file has one word per line, columns separated by spaces or tabs, and blank lines
 between sentences. `-DOCSTART-` lines and comments, as in CoNLL-U, are skipped. A JSON
 file, see `json_values.parse_rows`, has a sentence in each row, or a text with the
-characters at which its entities begin and end:
+indices of the characters at which its entities begin and end (exclusive):
 
     {"tokens": ["Anna", "left", "Oslo"], "tags": ["B-PER", "O", "B-LOC"]}
     {"text": "Anna left Oslo", "label": [[0, 4, "PER"], [10, 14, "LOC"]]}
 
-If all labels are O, B-TYPE and I-TYPE, they mark entities (IOB2). Otherwise each label
-is a class of words, such as a part of speech. Other notations of entities are converted
-to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; also TYPE, if O is a label, too.
+If all labels are O, B-TYPE or I-TYPE, they mark entities (IOB2). Some other notations
+of entities are converted to IOB2: `B_TYPE`, `TYPE-B`, BIOES, BILOU and BMES; also TYPE,
+if O is a label, too. Labels in no such notation are classes of words, such as parts of
+speech.
 """
 
 import itertools
@@ -31,8 +32,9 @@ _BOUNDARY = re.compile(r"\s*$| *-DOCSTART-([ \t]|$)")
 # (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U_COLUMNS = 10
-# A label that marks the position of a word in an entity, before or after the type. The
-# first word of an entity has one of the marks in `_FIRST_MARKS`.
+# A label that marks the position of a word in an entity: before the type (groups 1 and
+# 2), or after it (groups 3 and 4). The first word of an entity has one of the marks in
+# `_FIRST_MARKS`.
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_MARKS = "BSUW"
 # Possible keys of the list of spans in a row.
@@ -58,7 +60,8 @@ class Sentence(NamedTuple):
     Attributes:
         words: one or more words.
         labels: a label for each word; None if the labels are unknown.
-        lines: the line number of each word, from 1; for a JSON list "row" and a number.
+        lines: the line number of each word, from 1; in a JSON list, "row" and the
+            number of the row.
     """
 
     words: tuple[str, ...]
@@ -115,6 +118,8 @@ def read_file(
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
+        # If no label has B- or I-, the labels are classes of words. If only some labels
+        # have these marks, it is an error.
         entity_label = next(filter(_is_marked, sorted(labels)), None)
         if entity_label is None:
             return sentences
@@ -135,28 +140,30 @@ def _read_columns(
     groups = itertools.groupby(
         enumerate(lines, 1), lambda row: _BOUNDARY.match(row[1]) is None
     )
+    # The numbers and texts of the lines of each sentence.
     sentences = [list(group) for is_sentence, group in groups if is_sentence]
     if not sentences:
         return []
-    # The first line without # shows the columns of the file; if all lines begin with #,
-    # the first line does. `first` is its number.
+    # `sample` is a line from which the columns of the file are counted: the first line
+    # that does not begin with #, or the first line if all lines begin with #.
     all_lines = itertools.chain.from_iterable(sentences)
-    usual_lines = (line for line in all_lines if line[1][0] != "#")
-    first, usual = next(usual_lines, sentences[0][0])
-    width, has_tabs = len(_split_cells(usual)), "\t" in usual
-    if width == 1 and files.suffix(path) == ".csv" and "," in usual:
+    possible_samples = (line for line in all_lines if line[1][0] != "#")
+    number, sample = next(possible_samples, sentences[0][0])
+    width, has_tabs = len(_split_cells(sample)), "\t" in sample
+    if width == 1 and files.suffix(path) == ".csv" and "," in sample:
         raise InputError(
-            f"{path}:{first}: {errors.quote(usual)}: commas between columns; use "
+            f"{path}:{number}: {errors.quote(sample)}: commas between columns; use "
             f"spaces or tabs, or JSON"
         )
     token = _find_column(path, "token_column", token_column or "1", width)
 
     def is_comment(numbered_line: tuple[int, str]) -> bool:
         _, line = numbered_line
-        looks_usual = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
-        return line[0] == "#" and not (looks_usual and token == 0)
+        is_like_sample = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
+        # In the first column, # may also begin a token.
+        return line[0] == "#" and not (is_like_sample and token == 0)
 
-    # Only the lines before a sentence can be comments.
+    # Only lines at the beginning of a sentence can be comments.
     sentences = [list(itertools.dropwhile(is_comment, lines)) for lines in sentences]
     tables = [_split_rows(path, each, width, token) for each in sentences if each]
     label_index = None
@@ -192,7 +199,7 @@ def _split_rows(
         if len(cells) != width or not cells[token]:
             raise InputError(
                 f"{path}:{number}: {errors.quote(line)}: expected {width} columns, as "
-                f"before, of which number {token + 1} is the token"
+                f"before, with the token in column {token + 1}"
             )
         rows.append(_Row(number, cells))
     return rows
@@ -210,9 +217,10 @@ def _check_first_column(
 
     Args:
         path: the file, for messages.
-        tables: the rows of the sentences.
-        token_column: the value of the flag.
-        needs_label: whether the file is CoNLL-U and needs --label_column.
+        tables: the rows of each sentence.
+        token_column: the value of --token_column.
+        needs_label: whether the file is CoNLL-U, which needs --label_column, and the
+            flag is not given.
     """
     ids = [[row.cells[0] for row in table] for table in tables]
     if token_column != "1" and _are_numbered(ids):
@@ -238,7 +246,9 @@ def _split_cells(line: str) -> list[str]:
 
 
 def _are_numbered(columns: Iterable[Sequence[str]]) -> bool:
-    """Returns whether the first column numbers the tokens of each sentence or the file.
+    """Returns whether the first column numbers the tokens.
+
+    The numbers may start again in each sentence, or continue through the file.
 
     Args:
         columns: the cells of the first column in each sentence.
@@ -264,15 +274,16 @@ def _find_column(
     Args:
         path: the file, for messages.
         flag: the flag that names the column.
-        column: the value of the flag; None for the last column.
+        column: the value of the flag; None for the last column, or for the last column
+            but one if the tokens are in the last one.
         width: number of columns, at least two if `token` is given.
-        token: index of the column of tokens, which is not a valid result; or None.
+        token: index of the column of tokens, if another column is needed; or None.
     """
     if column is None:
         return width - 2 if token == width - 1 else width - 1
     index = int(column) - 1 if column.isdecimal() else -1
     if index == token or not 0 <= index < width:
-        exception = "" if token is None else f", except the token's, {token + 1}"
+        exception = "" if token is None else f" other than {token + 1}, the token's"
         raise InputError(
             f"--{flag}={column}: {path} has {width} columns; expected the number of a "
             f"column{exception}"
@@ -349,13 +360,13 @@ def _parse_spans(
 ) -> tuple[list[str], list[str] | None, bool]:
     """Returns words, labels, and whether a span begins or ends within a word.
 
-    A word is divided where a span begins or ends within it.
+    If a span begins or ends within a word, the word is divided there.
 
     Args:
-        location: the row, for messages.
+        location: the location of the row, for messages.
         text: the text.
         value: the list of spans; None if the row has no list. Then the labels are
-            unknown, and None is returned for them.
+            unknown, and the function returns None instead of labels.
     """
     if not isinstance(value, list | None):
         raise InputError(f"{location}: {errors.quote(value)}; expected spans")
@@ -363,6 +374,7 @@ def _parse_spans(
     for before, after in itertools.pairwise(spans):
         if after[0] < before[1]:
             raise InputError(f"{location}: spans {before} and {after} overlap")
+    # The words, and their parts between the edges of spans, as [begin, end).
     edges = {edge for begin, end, _ in spans for edge in (begin, end)}
     word_spans = split_words(text)
     parts = [
@@ -372,6 +384,7 @@ def _parse_spans(
             [begin, *sorted(edge for edge in edges if begin < edge < end), end]
         )
     ]
+    # `begun_spans` has the spans of which a part has a label; the next part gets I-.
     labels, begun_spans = [], set()
     for begin, end in parts:
         span = next((s for s in spans if s[0] <= begin and end <= s[1]), None)
@@ -395,13 +408,13 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
         ]
         span_text = span.get("text")
     if isinstance(values, list) and len(values) == 3:
-        begin, end, kind = values
-        # Label Studio writes the type as a list.
-        kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
+        begin, end, label = values
+        # Label Studio writes the label as a list.
+        label = label[0] if isinstance(label, list) and len(label) == 1 else label
         fits = type(begin) is type(end) is int and 0 <= begin < end <= len(text)
         fits = fits and span_text in (None, text[begin:end])
-        if fits and kind and isinstance(kind, str):
-            return begin, end, kind
+        if fits and label and isinstance(label, str):
+            return begin, end, label
     raise InputError(
         f"{location}: span {errors.quote(span)}; expected its first character, the "
         f"character after its last one, and its type"
@@ -411,6 +424,7 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
 def iter_labels(sentences: Iterable[Sentence]) -> Iterator[tuple[str, int | str]]:
     """Yields each label with its line; nothing for a sentence without labels."""
     for sentence in sentences:
+        # A sentence without labels has lines, so `strict` is False.
         yield from zip(sentence.labels or (), sentence.lines, strict=False)
 
 
@@ -439,8 +453,8 @@ def _convert_notation(labels: set[str]) -> dict[str, str]:
     if len(matches) == len(others) and BEGIN in prefixes:
         pairs = zip(matches, prefixes, strict=True)
         return {match[0]: prefix + (match[2] or match[3]) for match, prefix in pairs}
-    # Labels without marks are types of entities. But if a label has only one character,
-    # the labels are parts of speech, and O is one of them.
+    # If labels have no marks, they are types of entities, and O is outside of entities.
+    # But if a label other than O has one character, all are parts of speech, also O.
     are_types = not any(map(_is_marked, others)) and min(map(len, others)) > 1
     return {name: INSIDE + name for name in others} if are_types else {}
 
@@ -460,17 +474,17 @@ def _to_iob2(
         return sentence
     labels = [iob_labels.get(label, label) for label in sentence.labels]
     iob2_labels: list[str] = []
-    # `last` is the label before `label`, or "" for the first label.
-    for last, label, line in zip(("", *labels), labels, sentence.lines, strict=False):
+    # `before` is the label before `label`, or "" for the first label.
+    for before, label, line in zip(["", *labels], labels, sentence.lines, strict=False):
         if label in (BEGIN, INSIDE):
             raise InputError(
                 f"{path}:{line}: label {label!r}: needs the type of an entity, as in "
                 f"'{label}PER'"
             )
-        if label.startswith(INSIDE) and last[2:] != label[2:]:  # its type differs
+        if label.startswith(INSIDE) and before[2:] != label[2:]:  # another type
             begin = BEGIN + label[2:]
             if tag_scheme == "iob2":
-                position = f"after {last!r}" if last else "at the beginning"
+                position = f"after {before!r}" if before else "at the beginning"
                 raise InputError(
                     f"{path}:{line}: label {label!r} {position}; expected {begin!r} "
                     f"(IOB2), or --tag_scheme=iob1"

@@ -24,9 +24,9 @@ from albert_tf.tasks.tagging.reading import Sentence
 from albert_tf.text import inputs
 from albert_tf.text.inputs import Inputs
 
-# The label of a token that has none, as in transformers.
+# The label of tokens without a label, as in transformers.
 _NO_LABEL = -100
-# Prevents a division by 0 in batches without labels.
+# Weight of the loss in batches without labels. It prevents a division by 0.
 _MIN_LOSS_WEIGHT = 1e-6
 
 
@@ -36,8 +36,8 @@ class Features(Inputs):
 
     Attributes:
         positions: int64 [N], position of each word's first token in its window.
-        word_bounds: int64 [W + 1]; window i labels the words
-            range(*word_bounds[i : i + 2]).
+        word_bounds: int64 [W + 1]; window i labels the words [word_bounds[i],
+            word_bounds[i + 1]).
         unknown_words: int64 [], number of words without a token.
     """
 
@@ -85,6 +85,8 @@ class Tagging(base.FineTuningTask):
             reading.check_labels(path, split.examples, labels)
         # A run writes predictions for the dev split, too.
         splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
+        # `head_labels` is only the value of --labels, which may name the labels of a
+        # loaded head.
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -96,14 +98,15 @@ class Tagging(base.FineTuningTask):
         tokens = tf.RaggedTensor.from_row_lengths(values, counts)
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
-        size = self.tokens_per_example - 2
+        size = self.tokens_per_example - 2  # without [CLS] and [SEP]
         ids, window, position = graph.divide(tokens, sentences, size, self.tokenizer)
         bounds = ids.row_splits.numpy()
         return {
             "ids": ids.values.numpy(),
             "bounds": bounds,
+            # All tokens are in segment 0.
             "first_lengths": np.diff(bounds),
-            # The windows contain all tokens of a sentence.
+            # No token is removed, because long sentences have several windows.
             "truncated": np.array(0),
             "truncated_pieces": np.array(0),
             "positions": position.numpy(),
@@ -133,8 +136,8 @@ class Tagging(base.FineTuningTask):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
             if with_labels:
                 labels = np.full_like(batch["input_ids"], _NO_LABEL)
-                for i, row in enumerate(rows):
-                    words = features.words(row)
+                for i, window in enumerate(rows):
+                    words = features.words(window)
                     labels[i, features.positions[words]] = targets[words]
                 batch["labels"] = labels
             return batch
@@ -157,44 +160,45 @@ class Tagging(base.FineTuningTask):
         return {"loss": ops.sum(ops.sum(losses, axis=1) * weights)}
 
     def postprocess(self, split: Split, predictions: base.Predictions) -> np.ndarray:
-        """Returns the probabilities of each word's labels, float32 [words, K].
+        """Returns the probabilities of K labels for each word, float32 [words, K].
 
         --max_eval_steps can end an evaluation within a sentence. The result has only
-        the words of sentences that are predicted completely.
+        the words of sentences of which all words are predicted.
         """
         features = split.features
         # `np.concatenate` requires an array, even if there are no predictions.
         probabilities = [np.empty((0, len(self._labels)), np.float32)]
         probabilities += (
-            row["outputs"][features.positions[features.words(window)]]
-            for window, row in enumerate(predictions)
+            prediction["outputs"][features.positions[features.words(window)]]
+            for window, prediction in enumerate(predictions)
         )
         answers = np.concatenate(probabilities)
+        # The number of words before the first sentence, and up to each sentence's end.
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
     def _get_targets(self, split: Split) -> np.ndarray:
         """Returns the class numbers of all words that have a label, int32."""
-        numbers = {label: i for i, label in enumerate(self._labels)}
+        classes = {label: i for i, label in enumerate(self._labels)}
         labels = (
             label for sentence in split.examples for label in sentence.labels or ()
         )
-        return np.array([numbers[label] for label in labels], np.int32)
+        return np.array([classes[label] for label in labels], np.int32)
 
     def _compare(
         self, split: Split, answers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns true and predicted class numbers of the predicted words.
+        """Returns the true and the predicted class numbers of the predicted words.
 
-        The result is None if a word has no label, or no word is predicted.
+        The result is None if a word has no label, or if no word is predicted.
         """
         predictions = answers.argmax(axis=-1)
         targets = self._get_targets(split)[: len(predictions)]
         return (targets, predictions) if len(predictions) == len(targets) > 0 else None
 
-    def _group(self, split: Split, numbers: np.ndarray) -> list[list[str]]:
-        """Returns the labels for class numbers of words, a list for each sentence."""
-        labels = np.array(self._labels, object)[numbers]
+    def _group(self, split: Split, classes: np.ndarray) -> list[list[str]]:
+        """Returns the labels with the class numbers, a list for each sentence."""
+        labels = np.array(self._labels, object)[classes]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
         return [each.tolist() for each in np.split(labels, ends) if each.size]
 
@@ -206,20 +210,23 @@ class Tagging(base.FineTuningTask):
         self.targets_and_predictions[split.name] = pair
         scores = {"eval_accuracy": metrics.accuracy(*pair)}
         if self._has_entities:
-            labels, tags = (self._group(split, each) for each in pair)
-            scores |= metrics.entity_scores(labels, tags)
+            labels, predictions = (self._group(split, each) for each in pair)
+            scores |= metrics.entity_scores(labels, predictions)
         return scores
 
     def prediction_files(self, split, answers):
-        """Returns files: predictions, scores by type or label, a confusion matrix."""
-        tags = self._group(split, answers.argmax(axis=-1))
-        files: dict[str, str | bytes] = {
-            f"{split.name}_predictions.txt": _format_columns(split.examples, tags)
-        }
+        """Returns contents of files by name.
+
+        The files are predictions, scores by type of entity or by label, and a picture
+        of the confusion matrix. Only the predictions need no labels.
+        """
+        predictions = self._group(split, answers.argmax(axis=-1))
+        columns = _format_columns(split.examples, predictions)
+        files: dict[str, str | bytes] = {f"{split.name}_predictions.txt": columns}
         if pair := self._compare(split, answers):
             if self._has_entities:
                 labels = self._group(split, pair[0])
-                report = metrics.entity_report(labels, tags)
+                report = metrics.entity_report(labels, predictions)
             else:
                 report = metrics.label_report(*pair, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
@@ -244,7 +251,8 @@ def _read(
 ) -> list[Sentence]:
     """Reads the sentences of a part of the data: "train", "dev" or "test".
 
-    If `labels` are known and do not mark entities, the file's labels are not converted.
+    The labels in the file are not converted to IOB2 if `labels`, the labels of the
+    model, are known and do not mark entities.
     """
     path = getattr(settings, FILES[part])
     if path is None:
@@ -268,14 +276,15 @@ def _read(
     return sentences
 
 
-def _format_columns(sentences: Sequence[Sentence], tags: list[list[str]]) -> str:
+def _format_columns(sentences: Sequence[Sentence], predictions: list[list[str]]) -> str:
     """Returns a line for each word: the word, its label if known, its prediction.
 
-    A blank line follows each sentence.
+    The separator is a space, or a tab if the word has a space. A blank line follows
+    each sentence.
     """
     lines = []
-    for sentence, predicted in zip(sentences, tags, strict=True):
-        columns = (sentence.words, sentence.labels, predicted)
+    for sentence, labels in zip(sentences, predictions, strict=True):
+        columns = (sentence.words, sentence.labels, labels)
         for cells in zip(*(c for c in columns if c is not None), strict=True):
             lines.append(("\t" if " " in cells[0] else " ").join(cells))
         lines.append("")
