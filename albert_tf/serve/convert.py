@@ -1,4 +1,4 @@
-"""Converts weights from one format to another, and compares the outputs."""
+"""Converts weights to another format, and compares the outputs of both models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,12 +68,12 @@ def convert(settings: ConversionSettings) -> None:
 def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Model:
     """Creates a model that fits the input's weights, without loading them."""
     kind = folder.task.get("kind")
-    family = registry.find_task_class(kind)
-    if settings.output_format in runtimes.SUFFIXES and family is not None:
+    task_class = registry.find_task_class(kind)
+    if settings.output_format in runtimes.SUFFIXES and task_class is not None:
         # An exported graph for SQuAD 2.0 contains the numbers of candidate starts and
-        # ends. `task.json` has them, the weights do not.
-        task_settings = _read_settings(folder)
-        return family(task_settings, folder.config, folder.tokenizer).build_model()
+        # ends. `task.json` has these numbers, the weights do not.
+        task = task_class(_read_settings(folder), folder.config, folder.tokenizer)
+        return task.build_model()
     model = weights.model_for(folder.source, folder.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
         # `model_for` only knows the names and shapes of the weights, which are the same
@@ -152,7 +152,8 @@ def _save(
 ) -> Path:
     """Writes the weights, the vocabulary and `task.json`.
 
-    With a `.keras` file, it writes the last two only if there is a task.
+    With a `.keras` file, it writes the vocabulary and `task.json` only if there is a
+    task.
 
     Returns:
         The path of the weights.
@@ -162,6 +163,7 @@ def _save(
     needs_vocabulary = format != "keras" or bool(task)
     tokenizer = _open_tokenizer(settings, folder) if needs_vocabulary else None
     options: dict[str, Any] = {}
+    # For hf, `weights.save` also writes the vocabulary and the task.
     if format == "hf":
         options = {"tokenizer": tokenizer, "task": folder.task}
     written = weights.save(model, settings.output, format, **options)
@@ -259,7 +261,7 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
-    """Returns the inputs of a model; for multiple choice, one choice per question."""
+    """Returns the inputs of a model: a row of tokens, or a question with one choice."""
     shapes = build_signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value
@@ -271,8 +273,8 @@ def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
 def _run(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
     """Returns the outputs of a model, except the list `encoder_outputs`.
 
-    A classifier computes only the first token's output. With its encoder's outputs, the
-    check reads all tokens.
+    A classifier computes only the state of the first token. Its encoder's outputs are
+    added, so that all tokens are compared.
     """
     outputs = {**model(_select_inputs(model, tokens))}
     if isinstance(model, models.AlbertClassifier):
@@ -294,5 +296,5 @@ def _compare(name: str, expected, actual, mask: np.ndarray, tolerance: float) ->
         differences[key] = float(difference.max())
     text = ", ".join(f"{key} {value:.1e}" for key, value in differences.items())
     print(f"checked  {name}: largest difference {text}")
-    if not max(differences.values()) <= tolerance:  # also if it is NaN
+    if not max(differences.values()) <= tolerance:  # also true for NaN
         raise InputError(f"check failed: {name} differs by more than {tolerance:.0e}")
