@@ -45,6 +45,7 @@ def convert(settings: ConversionSettings) -> None:
         raise InputError(
             f"--output={settings.output!r}: must be a path other than --input"
         )
+    # `settings` also has the flags of the configuration and the vocabulary.
     folder = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
     source, model = folder.source, _build_model(settings, folder)
     allow_missing = settings.allow_missing
@@ -70,8 +71,8 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
     kind = folder.task.get("kind")
     task_class = registry.find_task_class(kind)
     if settings.output_format in runtimes.SUFFIXES and task_class is not None:
-        # An exported graph for SQuAD 2.0 contains the numbers of candidate starts and
-        # ends. `task.json` has these numbers, the weights do not.
+        # The task class also uses numbers that only `task.json` has. For example, the
+        # graph for SQuAD 2.0 contains the numbers of candidate starts and ends.
         task = task_class(_read_settings(folder), folder.config, folder.tokenizer)
         return task.build_model()
     model = weights.model_for(folder.source, folder.config)
@@ -83,7 +84,7 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
 
 
 def _complete_task(folder: ModelFolder) -> dict[str, Any]:
-    """Returns the input's `task.json`, with defaults for missing keys.
+    """Returns the content of `task.json` for the input's task, with all keys.
 
     The result is empty if the input has no task, or a task without fine-tuning.
     """
@@ -91,8 +92,8 @@ def _complete_task(folder: ModelFolder) -> dict[str, Any]:
         return {}
     if metadata.is_from_run(folder.task):
         return {**folder.task}
-    # Models of other programs lack some keys. "stored" marks the settings that
-    # `task.json` has.
+    # The task of another program's model lacks some keys. "stored" marks the settings
+    # that belong in `task.json`.
     return {**folder.task, **_read_settings(folder).select("stored")}
 
 
@@ -100,6 +101,7 @@ def _read_settings(folder: ModelFolder) -> Any:
     """Returns the settings in `task.json`, with defaults for missing keys."""
     settings_class = registry.find_pipeline_class(folder.task["kind"]).settings_class
     settings = settings_class.from_stored(folder.task, metadata.TASK)
+    # None, because `settings` already has the saved values.
     return settings.with_defaults(None, folder.config.max_position_embeddings)
 
 
@@ -119,6 +121,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
         options["config"][name] = size
     grown = type(model).from_config(options)
     rng = np.random.default_rng(0)
+    # `expand` lists the weights of a model, always in the same order.
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
         value = old.read()
         if old.path.endswith("embeddings.position"):
@@ -159,11 +162,12 @@ def _save(
         The path of the weights.
     """
     format = settings.output_format
+    # For hf, `weights.save` writes the vocabulary and the task in Hugging Face's files.
+    # There is no `task.json`.
     task = {} if format == "hf" else _complete_task(folder)
     needs_vocabulary = format != "keras" or bool(task)
     tokenizer = _open_tokenizer(settings, folder) if needs_vocabulary else None
     options: dict[str, Any] = {}
-    # For hf, `weights.save` also writes the vocabulary and the task.
     if format == "hf":
         options = {"tokenizer": tokenizer, "task": folder.task}
     written = weights.save(model, settings.output, format, **options)

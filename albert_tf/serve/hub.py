@@ -54,7 +54,7 @@ def export(settings: HubSettings) -> None:
     folder = ModelFolder(
         directory / (settings.checkpoint_name or ""),
         checkpoint=settings.checkpoint,
-        files=settings,
+        files=settings,  # the flags of the configuration and the vocabulary
     )
     source, config, tokenizer = folder.source, folder.config, folder.tokenizer
     model = weights.model_for(source, config)

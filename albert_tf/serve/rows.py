@@ -46,6 +46,7 @@ def read(
             num_blank += 1
         else:
             yield f"{name}:{number}", row
+    # The empty table only makes the note about blank lines.
     for note in Table(rows=[], skipped=[], blank=num_blank).notes(name):
         print(note, file=log)
 
@@ -62,6 +63,7 @@ def _read_rows(
     if settings.input_format == "auto":
         extension = suffix(settings.input_file or "")
     if extension == ".csv":
+        # Only the column of an optional text may be missing.
         columns = [
             Column(field, required=expects_list is not None, may_be_empty=True)
             for field, expects_list in fields.items()

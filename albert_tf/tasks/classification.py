@@ -46,6 +46,7 @@ class Classification(base.FineTuningTask):
         super().__init__(settings, *args, **kwargs)
         self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
+        # The key metric must be the first one. Its second occurrence has no effect.
         self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod

@@ -203,12 +203,13 @@ class _Records:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often also matches their description files.
-        ordered = sorted(paths - {files.description_path(path) for path in paths})
-        if not ordered:
+        record_paths = sorted(paths - {files.description_path(path) for path in paths})
+        if not record_paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        first_spec: records.Spec = records.features_of(ordered[0])
-        _check_features(ordered[0], first_spec, settings, config)
-        descriptions = {path: manifest.read(path) for path in ordered}
+        first_spec: records.Spec = records.features_of(record_paths[0])
+        _check_features(record_paths[0], first_spec, settings, config)
+        # `manifest.read` returns None for a file without a description.
+        descriptions = {path: manifest.read(path) for path in record_paths}
         self._descriptions = {path: each for path, each in descriptions.items() if each}
         traits = {path: _get_traits(each) for path, each in self._descriptions.items()}
         for path, description in self._descriptions.items():
@@ -226,11 +227,11 @@ class _Records:
         spec = {name: first_spec[name] for name in _FEATURES if name in first_spec}
         prepare = None
         if settings.dynamic_masking:
-            prepare = dynamic_masking.for_records(ordered, settings)
+            prepare = dynamic_masking.for_records(record_paths, settings)
             spec = dict(prepare.spec)
         counts = {path: _find_count(path, each) for path, each in descriptions.items()}
         self.source = Records(
-            files=tuple(ordered),
+            files=tuple(record_paths),
             sizes=tuple(n or records.count(path) for path, n in counts.items()),
             spec=spec,
             prepare=prepare,
