@@ -4,7 +4,7 @@ The name of a task type is the value of "kind" in `task.json`, and of `--task`. 
 types with the same task class are a family: "classification", "multi_label" and
 "regression" are one family, each other fine-tuned type has its own. Each task type of a
 new family needs an entry in `FINE_TUNED`; commands, `predict`, exports and the demo
-page find its classes here.
+page find the classes here.
 """
 
 import pkgutil
