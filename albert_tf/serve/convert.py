@@ -1,4 +1,4 @@
-"""Converts weights from one format to another, and compares the outputs."""
+"""Converts weights to another format, and compares the outputs of both models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +45,7 @@ def convert(settings: ConversionSettings) -> None:
         raise InputError(
             f"--output={settings.output!r}: must be a path other than --input"
         )
+    # `settings` also has the flags of the configuration and the vocabulary.
     folder = ModelFolder(settings.input, checkpoint=settings.checkpoint, files=settings)
     source, model = folder.source, _build_model(settings, folder)
     allow_missing = settings.allow_missing
@@ -68,12 +69,12 @@ def convert(settings: ConversionSettings) -> None:
 def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Model:
     """Creates a model that fits the input's weights, without loading them."""
     kind = folder.task.get("kind")
-    family = registry.find_task_class(kind)
-    if settings.output_format in runtimes.SUFFIXES and family is not None:
-        # An exported graph for SQuAD 2.0 contains the numbers of candidate starts and
-        # ends. `task.json` has them, the weights do not.
-        task_settings = _read_settings(folder)
-        return family(task_settings, folder.config, folder.tokenizer).build_model()
+    task_class = registry.find_task_class(kind)
+    if settings.output_format in runtimes.SUFFIXES and task_class is not None:
+        # The task class also uses numbers that only `task.json` has. For example, the
+        # graph for SQuAD 2.0 contains the numbers of candidate starts and ends.
+        task = task_class(_read_settings(folder), folder.config, folder.tokenizer)
+        return task.build_model()
     model = weights.model_for(folder.source, folder.config)
     if isinstance(model, models.AlbertClassifier) and kind == "multiple_choice":
         # `model_for` only knows the names and shapes of the weights, which are the same
@@ -83,7 +84,7 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
 
 
 def _complete_task(folder: ModelFolder) -> dict[str, Any]:
-    """Returns the input's `task.json`, with defaults for missing keys.
+    """Returns the content of `task.json` for the input's task, with all keys.
 
     The result is empty if the input has no task, or a task without fine-tuning.
     """
@@ -91,8 +92,8 @@ def _complete_task(folder: ModelFolder) -> dict[str, Any]:
         return {}
     if metadata.is_from_run(folder.task):
         return {**folder.task}
-    # Models of other programs lack some keys. "stored" marks the settings that
-    # `task.json` has.
+    # The task of another program's model lacks some keys. "stored" marks the settings
+    # that belong in `task.json`.
     return {**folder.task, **_read_settings(folder).select("stored")}
 
 
@@ -100,6 +101,7 @@ def _read_settings(folder: ModelFolder) -> Any:
     """Returns the settings in `task.json`, with defaults for missing keys."""
     settings_class = registry.find_pipeline_class(folder.task["kind"]).settings_class
     settings = settings_class.from_stored(folder.task, metadata.TASK)
+    # None, because `settings` already has the saved values.
     return settings.with_defaults(None, folder.config.max_position_embeddings)
 
 
@@ -119,6 +121,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
         options["config"][name] = size
     grown = type(model).from_config(options)
     rng = np.random.default_rng(0)
+    # `expand` lists the weights of a model, always in the same order.
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
         value = old.read()
         if old.path.endswith("embeddings.position"):
@@ -152,12 +155,15 @@ def _save(
 ) -> Path:
     """Writes the weights, the vocabulary and `task.json`.
 
-    With a `.keras` file, it writes the last two only if there is a task.
+    With a `.keras` file, it writes the vocabulary and `task.json` only if there is a
+    task.
 
     Returns:
         The path of the weights.
     """
     format = settings.output_format
+    # For hf, `weights.save` writes the vocabulary and the task in Hugging Face's files.
+    # There is no `task.json`.
     task = {} if format == "hf" else _complete_task(folder)
     needs_vocabulary = format != "keras" or bool(task)
     tokenizer = _open_tokenizer(settings, folder) if needs_vocabulary else None
@@ -259,7 +265,7 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
-    """Returns the inputs of a model; for multiple choice, one choice per question."""
+    """Returns the inputs of a model: a row of tokens, or a question with one choice."""
     shapes = build_signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value
@@ -271,8 +277,8 @@ def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
 def _run(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
     """Returns the outputs of a model, except the list `encoder_outputs`.
 
-    A classifier computes only the first token's output. With its encoder's outputs, the
-    check reads all tokens.
+    A classifier computes only the state of the first token. Its encoder's outputs are
+    added, so that all tokens are compared.
     """
     outputs = {**model(_select_inputs(model, tokens))}
     if isinstance(model, models.AlbertClassifier):

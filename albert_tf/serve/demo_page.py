@@ -17,11 +17,12 @@ from albert_tf.tasks.settings.answer import AnswerSettings
 
 Values = Mapping[str, Any]
 
-# The name of the Gradio component that shows the answers of a task type; default: JSON.
+_LABEL_TYPES = ("classification", "multi_label", "multiple_choice", "sentence_order")
+_SPAN_TYPES = ("question_answering", "token_classification")
+# {task type: name of the Gradio component that shows its answers}; "JSON" for others.
 _COMPONENTS = {
-    **dict.fromkeys(("classification", "multi_label"), "Label"),
-    **dict.fromkeys(("multiple_choice", "sentence_order"), "Label"),
-    **dict.fromkeys(("question_answering", "token_classification"), "HighlightedText"),
+    **dict.fromkeys(_LABEL_TYPES, "Label"),
+    **dict.fromkeys(_SPAN_TYPES, "HighlightedText"),
 }
 
 
@@ -116,6 +117,7 @@ def _render(row: Values, answer: Values) -> Any:
 
 def _highlight(text: str, spans: list[dict[str, Any]]) -> Values:
     """Returns the value of a `HighlightedText` that marks `spans` in a text."""
-    keys = {"start": "begin", "end": "end", "entity": "type"}  # in Gradio: in a span
+    # {key in Gradio: key of a span}.
+    keys = {"start": "begin", "end": "end", "entity": "type"}
     entities = [{key: span[name] for key, name in keys.items()} for span in spans]
     return {"text": text, "entities": entities}

@@ -1,7 +1,7 @@
 """Writes TF-Hub modules: the encoder with its heads, and preprocessing of raw text.
 
 Both modules have TF-Hub's common interface for text encoders
-(tensorflow.org/hub/common_saved_model_apis/text), as modules of other publishers have.
+(tensorflow.org/hub/common_saved_model_apis/text), like modules of other publishers.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,18 +47,19 @@ def export(settings: HubSettings) -> None:
     if is_nested or first == second or directory.resolve() in (first, second):
         raise InputError(
             f"--export_path={target}, --preprocess_export_path={preprocessing}: must "
-            f"be two folders side by side, other than {directory}"
+            f"be two folders, not one inside the other, and not {directory}"
         )
     saved_models.check_writable(target)
     saved_models.check_writable(preprocessing)
     folder = ModelFolder(
         directory / (settings.checkpoint_name or ""),
         checkpoint=settings.checkpoint,
-        files=settings,
+        files=settings,  # the flags of the configuration and the vocabulary
     )
     source, config, tokenizer = folder.source, folder.config, folder.tokenizer
     model = weights.model_for(source, config)
-    parts, only = "the encoder", None  # in the log line; for `weights.load`
+    # `parts` is for the log line, `only` for `weights.load`.
+    parts, only = "the encoder", None
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
     else:  # TF-Hub's interface has no other heads
@@ -110,9 +111,8 @@ def export_encoder(
     if has_heads:
 
         def predict_masked(inputs, outputs):
-            states = heads.gather_positions(
-                outputs["sequence_output"], inputs[_POSITIONS]
-            )
+            sequence, positions = outputs["sequence_output"], inputs[_POSITIONS]
+            states = heads.gather_positions(sequence, positions)
             return {"mlm_logits": model.masked_lm(states, encoder.embeddings.word)}
 
         def predict_order(inputs, outputs):
@@ -159,7 +159,7 @@ def export_preprocessing(
         InputError: the folder cannot be written.
     """
     graph = GraphTokenizer(tokenizer)
-    special = {
+    special_tokens = {
         "vocab_size": tokenizer.vocab_size,
         "padding_id": tokenizer.pad_id,
         "start_of_sequence_id": tokenizer.cls_id,
@@ -169,7 +169,7 @@ def export_preprocessing(
     tokenize = saved_models.make_reusable(graph.__call__)
     tokenize.graph = graph  # the SavedModel must have the tables of the graph
     tokenize.get_special_tokens_dict = tf.function(
-        lambda: {name: tf.constant(id) for name, id in special.items()},
+        lambda: {name: tf.constant(id) for name, id in special_tokens.items()},
         [],
         autograph=False,
     )
@@ -192,14 +192,14 @@ def _make_specs(*extra: str) -> dict[str, tf.TensorSpec]:
 
 
 def _trace(call: Callable, *extra: str) -> Callable:
-    """Returns `call` as a graph function that has both values of `training`.
+    """Returns `call` as a `tf.function`, traced for both values of `training`.
 
     Args:
         call: a function with two arguments, a dict of inputs and `training`.
         *extra: names of inputs in addition to the encoder's.
     """
 
-    # Not a lambda: hub.KerasLayer needs an argument named `training`.
+    # `hub.KerasLayer` requires an argument with the name `training`.
     @tf.function(autograph=False)
     def traced(inputs, training=False):
         return call(inputs, training)
@@ -250,7 +250,7 @@ def _make_head_fn(
 def _make_signature(encode: Callable) -> Callable:
     """Returns a signature with all outputs of the encoder except `encoder_outputs`.
 
-    This output is a list, and a signature can only return tensors.
+    `encoder_outputs` is a list, and a signature can only return tensors.
     """
 
     def call(**inputs):
@@ -265,8 +265,9 @@ def _make_signature(encode: Callable) -> Callable:
 def _make_pack_fn(tokenizer: tokenization.Tokenizer, default_length: int) -> Callable:
     """Returns `bert_pack_inputs`, see `export_preprocessing`.
 
-    The texts of its argument are ragged int32 [B, tokens], as from `tokenize`; or
-    [B, words, tokens], as from `tokenize` of other publishers' modules.
+    `bert_pack_inputs` takes texts as ragged int32 [B, tokens], the result of
+    `tokenize`. It also takes [B, words, tokens], the result of `tokenize` in modules of
+    other publishers.
     """
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
 

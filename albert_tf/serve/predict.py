@@ -54,8 +54,9 @@ class Predictor:
 
     Attributes:
         pipeline: encodes rows and makes answers.
-        open_run: a function that returns the model as a function of arrays. Its
-            argument `is_large` says whether the first inputs are more than one batch.
+        open_run: a function that opens the model and returns the function that runs
+            it. The argument `is_large` tells whether the first inputs are more than one
+            batch.
         batch_size: number of inputs in a batch.
         source: the path of the weights.
         task: the keys of `task.json`; only `kind` for a pretrained model.
@@ -305,8 +306,8 @@ def load(
         options: settings of the answers.
         checkpoint: the checkpoint to use in the folder of a run, "best" or "newest".
         files: the configuration and vocabulary; by default from the weights' folder.
-        log: a function that logs a line, if a command calls; None for a call from
-            Python. Only for a command can `options.runtime` "auto" choose ONNX Runtime.
+        log: for a call from a command, a function that logs a line; None for a call
+            from Python. With None, `options.runtime` "auto" never chooses ONNX Runtime.
 
     Raises:
         InputError: the model, its configuration, vocabulary or task is missing, or does
@@ -343,8 +344,8 @@ def _resolve_task(
             f"{', '.join((*registry.PRETRAINED, *registry.FINE_TUNED))}"
         )
     allowed = list(registry.PRETRAINED)
-    # Hugging Face's config.json often lacks the problem type. Then `stored_kind` may be
-    # wrong, so --task can name another one.
+    # Hugging Face's config.json often lacks the problem type. Then `stored_kind` is a
+    # guess, so --task can name another problem type.
     if not is_from_run and stored_kind in metadata.HF_PROBLEMS:
         allowed += metadata.HF_PROBLEMS
     else:

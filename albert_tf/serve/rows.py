@@ -16,8 +16,8 @@ from albert_tf.serve.settings import PredictSettings
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# {name of a field of a row: True for a list of texts, False for a text, and None for an
-# optional text}, in the order of columns.
+# The fields of a row by name, in the order of columns: True for a list of texts, False
+# for a text, None for an optional text.
 Fields = Mapping[str, bool | None]
 
 
@@ -46,6 +46,7 @@ def read(
             num_blank += 1
         else:
             yield f"{name}:{number}", row
+    # The empty table only makes the note about blank lines.
     for note in Table(rows=[], skipped=[], blank=num_blank).notes(name):
         print(note, file=log)
 
@@ -55,12 +56,14 @@ def _read_rows(
 ) -> Iterator[tuple[Any, Any]]:
     """Yields the number and the value of each row.
 
-    The value is `BLANK` for a blank line, and a `JsonError` for a line with bad JSON.
+    The number is a line number, or for a CSV table "row" and the number of the row. The
+    value is `BLANK` for a blank line, and a `JsonError` for a line with bad JSON.
     """
     name, extension = settings.input_file or "the input", ""
     if settings.input_format == "auto":
         extension = suffix(settings.input_file or "")
     if extension == ".csv":
+        # Only the column of an optional text may be missing.
         columns = [
             Column(field, required=expects_list is not None, may_be_empty=True)
             for field, expects_list in fields.items()
@@ -92,7 +95,7 @@ def _read_lines(settings: PredictSettings) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file or of standard input, with their numbers."""
     path = settings.input_file
     with contextlib.ExitStack() as files, errors.wrap_read(path or "the input"):
-        # In text mode, a lone carriage return would end a line.
+        # The bytes are read, because in text mode a lone carriage return ends a line.
         file = sys.stdin.buffer
         if path is not None:
             file = files.enter_context(open(path, "rb"))
@@ -102,7 +105,7 @@ def _read_lines(settings: PredictSettings) -> Iterator[tuple[int, str]]:
 def _split(text: str, fields: Fields, location: str) -> dict[str, Any]:
     """Splits a line at tabs into fields.
 
-    If the last field is a list, it gets all columns after the columns of other fields.
+    If the last field is a list, it gets all columns from its own column on.
     """
     columns: list[Any] = text.split("\t")
     last = len(fields) - 1
@@ -150,10 +153,10 @@ def check(location: str, row: Any, fields: Fields) -> dict[str, Any]:
         texts = value if expects_list else [value]
         has_items = isinstance(texts, list) and texts != []
         if not (has_items and all(isinstance(text, str) for text in texts)):
-            kind = "a list of texts" if expects_list else "a text"
+            expected = "a list of texts" if expects_list else "a text"
             actual = errors.quote(value) if name in row else "missing"
             raise InputError(
-                f"{location}: {name} is {actual}; expected {kind} "
+                f"{location}: {name} is {actual}; expected {expected} "
                 f"(a row has {', '.join(fields)})"
             )
         # TensorFlow rejects half of a surrogate pair, so U+FFFD replaces it.

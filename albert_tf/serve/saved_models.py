@@ -79,8 +79,8 @@ def save(
     """Writes a SavedModel; after a failure the folder is unchanged.
 
     For each signature, `root` also gets a function of the same name that takes a tensor
-    or a dict. `keras.layers.TFSMLayer` needs it: a signature takes tensors by name, but
-    this layer passes one argument.
+    or a dict. `keras.layers.TFSMLayer` needs this function: it passes one argument, but
+    a signature takes tensors by name.
 
     Args:
         root: a trackable object.
@@ -99,9 +99,9 @@ def save(
         # A variable that layers share has several names, but is stored once.
         root.weights = {t.path: t.variable.value for t in expand(model, "keras")}
         # The key tells `weights.load` the model's class.
-        root.model = {type(model).__name__: _options(model)}
+        root.model = {type(model).__name__: _collect_options(model)}
         asset_files[metadata.CONFIG] = model.config.to_json_string().encode()
-    with _temporary_sibling(Path(folder)) as work:
+    with _make_sibling(Path(folder)) as work:
         root.assets = []
         (work / "assets").mkdir()
         for name, contents in asset_files.items():
@@ -118,7 +118,7 @@ def save(
         (work / "new").rename(folder)
 
 
-def _options(model: keras.Model) -> dict[str, tf.Variable]:
+def _collect_options(model: keras.Model) -> dict[str, tf.Variable]:
     """Returns the numbers in the arguments of the model's class, as variables.
 
     These are all arguments except the name, the dtype and the configuration. A
@@ -137,18 +137,16 @@ def check_writable(folder: str | Path) -> None:
     Raises:
         InputError: the folder cannot be written, or has other files.
     """
-    with _temporary_sibling(Path(folder)):
+    with _make_sibling(Path(folder)):
         pass
 
 
 @contextlib.contextmanager
-def _temporary_sibling(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder next to a folder that will be written.
-
-    The temporary folder is deleted at the end.
+def _make_sibling(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder next to `folder`, and deletes it at the end.
 
     Raises:
-        InputError: the folder cannot be written, or has other files.
+        InputError: `folder` cannot be written, or has other files.
     """
     is_empty = folder.is_dir() and not any(folder.iterdir())
     is_saved_model = (folder / "saved_model.pb").exists()

@@ -93,7 +93,7 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads or 0  # 0: the runtime chooses
+    options.intra_op_num_threads = num_threads or 0  # 0: ONNX Runtime chooses
     try:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
@@ -121,7 +121,7 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
         raise InputError(f"{path}: not a LiteRT model") from None
     # A signature runner resizes the input tensors to the size of each batch.
     runner: Any = interpreter.get_signature_runner()
-    lock = threading.Lock()  # threads would overwrite each other's tensors
+    lock = threading.Lock()  # without it, threads overwrite each other's tensors
 
     def run(inputs: _Arrays) -> dict[str, np.ndarray]:
         with lock:

@@ -32,10 +32,12 @@ class PredictSettings(ServedModelSettings):
     """Input and output of the texts.
 
     Args:
-        input_file: Input file with one example per line: tab-separated columns, JSON
-            (.jsonl, .json), or a table with a header (.csv). Without this flag, the
-            arguments are the examples; without arguments, standard input is read.
-        input_format: Format of the input. auto infers it from the file name.
+        input_file: Input file: JSON (.jsonl, .json), a table with a header (.csv), or a
+            text file with one example per line, as tab-separated columns. Without this
+            flag, each argument is an example. Without arguments, standard input is
+            read.
+        input_format: Format of the input. text is tab-separated columns, json is one
+            JSON value per line. auto infers the format from the file name.
         encoding: Encoding of the input, such as cp1252. A byte order mark in the file
             has priority.
         output_file: Output file for the predictions, as JSON lines. Default: standard
@@ -122,8 +124,8 @@ class HubSettings(CheckpointSettings, ModelFileSettings):
         albert_directory: Folder with weights in any format that convert_checkpoint.py
             reads, albert_config.json and the vocabulary; or a name to download, such as
             albert_base_v2.
-        checkpoint_name: Name of the weights in that folder, such as model.ckpt-40.
-            Without it, --checkpoint selects the weights.
+        checkpoint_name: Name of the weights in the folder of --albert_directory, such
+            as model.ckpt-40. Without this flag, --checkpoint selects the weights.
         use_einsum: Unused; kept for compatibility. The export has no Einsum operations.
         export_path: Output folder of the encoder; it is created.
         preprocess_export_path: Output folder of the preprocessing model. Default:

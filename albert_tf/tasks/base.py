@@ -31,7 +31,7 @@ from albert_tf.weights import metadata
 Batch = Mapping[str, Any]
 # The model's outputs for a part of a batch, by name.
 Outputs = Mapping[str, Any]
-# For each example, its row of `prediction_outputs`, by name.
+# The `prediction_outputs` of one example after the other, by name.
 Predictions = Iterator[Mapping[str, np.ndarray]]
 # NumPy arrays by name.
 Arrays = Mapping[str, Any]
@@ -45,7 +45,7 @@ class Task(abc.ABC):
     The loss of the batch is the total of the sums, divided by the total of the weights.
 
     Attributes:
-        task_type: the name of the task in `task.json` and `run.json`.
+        task_type: the name of the task type in `task.json` and `run.json`.
         training: the examples to train on, or None.
         evaluation: the examples to evaluate on, or None.
         tokens_per_example: maximum number of tokens of an example, with padding.
@@ -152,8 +152,8 @@ class Task(abc.ABC):
     ) -> dict[str, tuple[Any, Any]]:
         """Returns the sum and the weight of each metric that is not a loss.
 
-        Both are float32 [], for a part of a batch. The metric is the total of the sums,
-        divided by the total of the weights.
+        Sum and weight are float32 [], for a part of a batch. The metric is the total of
+        the sums, divided by the total of the weights.
         """
         return {}
 
@@ -174,8 +174,8 @@ class Task(abc.ABC):
         """Returns the metrics that require all examples.
 
         Args:
-            predictions: the `prediction_outputs` of each example of `evaluation`, in
-                order.
+            predictions: the `prediction_outputs` of each example, in the order of
+                `evaluation`.
             metrics: the result of `finalize_metrics`.
         """
         return {}
@@ -200,12 +200,13 @@ class Split:
     features: Any = None
 
 
+# The splits to train on ("train"), to evaluate ("dev") and to predict ("test").
 Splits = Mapping[str, Sequence[Split]]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunContext:
-    """What `FineTuningTask.predict_and_write` needs from a run after its training.
+    """The values and functions of a run that `FineTuningTask.predict_and_write` uses.
 
     Attributes:
         settings: the run's settings.
@@ -228,9 +229,10 @@ class RunContext:
 
 
 class FineTuningTask(Task):
-    """A family of tasks: a pretrained encoder with one type of head.
+    """A family of task types: a pretrained encoder with one type of head.
 
-    `train.finetune.run` trains all families. A family defines these members:
+    For example, classification and regression of texts are one family, with one
+    subclass. `train.finetune.run` trains all families. A family defines these members:
 
     task_types          the names of its task types in `task.json`
     main_metrics        the metrics in progress lines; the first one is the key metric
@@ -248,14 +250,14 @@ class FineTuningTask(Task):
 
     Attributes:
         targets_and_predictions: the true labels and the predictions of the last
-            evaluation, by the split's name. Both are arrays of class numbers, int [n].
-            With several labels per example, they have 0 or 1 for each label, int
-            [n, K]. A regression has numbers, float [n].
+            evaluation, by the split's name. Labels and predictions are arrays of class
+            numbers, int [n]. With several labels per example, the arrays have 0 or 1
+            for each label, int [n, K]. A regression has numbers, float [n].
 
     Args:
-        settings: the family's settings, of the `settings_class` of its pipeline. Values
-            that are not given are the model's or default ones, see
-            `TaskSettings.with_defaults`.
+        settings: the family's settings, an object of the `settings_class` of its
+            pipeline. `TaskSettings.with_defaults` has set the values that the user
+            left out.
         config: the model's config.
         tokenizer: the tokenizer with the model's vocabulary.
         pad_multiple: batches are padded to a multiple of this number of tokens, at most
@@ -357,7 +359,7 @@ class FineTuningTask(Task):
         """Returns all values that determine the result of `encode`, as JSON."""
         return {
             "split": split.name,
-            # Flags also change the examples, so a digest of the file is not enough.
+            # Not a digest of the data file, because flags also change the examples.
             "examples": cache.digest(map(repr, split.examples)),
             "vocabulary": self.tokenizer.fingerprint,
             **self.settings.select("affects_encoding"),
@@ -374,7 +376,7 @@ class FineTuningTask(Task):
         return dataclasses.replace(split, features=self.features(split, arrays))
 
     def bucket(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
-        """Makes a source of batches, whose examples have similar lengths.
+        """Makes a source of batches. The examples of a batch have similar lengths.
 
         Args:
             lengths: number of tokens of each example, int [n].
@@ -450,12 +452,13 @@ class FineTuningTask(Task):
         """
         scores: dict[str, float] = {}
         self.targets_and_predictions, self.confusions = {}, {}
-        for number, (split, answers) in enumerate(pairs):
-            prefix = f"{split.name}/" if number else ""
+        for split_index, (split, answers) in enumerate(pairs):
+            prefix = f"{split.name}/" if split_index > 0 else ""
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
         labels = self.settings.labels or ()
-        # Only splits with one class per example, so targets of shape [n], get a matrix.
+        # Only tasks with one class per example have labels and targets of shape [n].
+        # Other tasks get no matrix.
         with errors.log_failure("confusion matrix of the evaluation"):
             self.confusions = {
                 name: Confusion.from_predictions(labels, targets, predictions)
@@ -470,7 +473,8 @@ class FineTuningTask(Task):
 
     def predict_and_write(self, context: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
-        # In a run with training, the training has called `on_new_best_checkpoint`.
+        # Training itself calls `on_new_best_checkpoint`, so only a run without training
+        # calls it here.
         has_trained = context.settings.do_train
         if self.targets_and_predictions and context.writes and not has_trained:
             self.on_new_best_checkpoint(context.folder)
@@ -504,12 +508,14 @@ class FineTuningTask(Task):
         source = path if isinstance(path, weights.Source) else weights.open_source(path)
         load = functools.partial(weights.load, model, source, warn=False)
         order, note = self._match_head(source)
-        # An empty order means that the head does not fit. (None keeps its order.)
+        # An empty order means that the head does not fit. With None, the head's outputs
+        # stay in their order.
         is_misfit = order == []
         pooler = "encoder.pooler"
         if complete:
             if is_misfit:
                 raise InputError(f"{source.path}: {note}")
+            # A pooler that the head does not read may be missing.
             unread = () if model.head_reads_pooler else pooler
             parts = ("encoder", "head")
             report = load(only=parts, allow_missing=unread, head_order=order, warn=True)
@@ -542,6 +548,7 @@ class FineTuningTask(Task):
             the reason why it does not fit.
         """
         task = metadata.find_task(Path(source.path))
+        # The name of the head's task type.
         kind = task.get("kind", self.task_type)
         if kind in registry.FINE_TUNED and kind not in self.task_types:
             return [], f"its head is for {kind}, not for {self.task_type}"

@@ -1,4 +1,4 @@
-"""The data sets of texts by name; a new data set needs a line in `TASKS`."""
+"""The data sets of texts by name; a new data set must be added to `TASKS`."""
 
 import re
 
@@ -6,12 +6,11 @@ from albert_tf.errors import InputError
 from albert_tf.tasks import glue
 from albert_tf.tasks.text_task import TextTask
 
+_SINGLE_TEXTS = (glue.COLA, glue.SST2)
+_SIMILARITY = (glue.MRPC, glue.QQP, glue.STSB)
+_INFERENCE = (glue.MNLI, glue.MISMATCHED_MNLI, glue.AX, glue.QNLI, glue.RTE, glue.WNLI)
 TASKS: dict[str, TextTask] = {
-    task.name: task
-    for task in (
-        *(glue.COLA, glue.SST2, glue.MRPC, glue.QQP, glue.STSB, glue.MNLI),
-        *(glue.MISMATCHED_MNLI, glue.AX, glue.QNLI, glue.RTE, glue.WNLI),
-    )
+    task.name: task for task in (*_SINGLE_TEXTS, *_SIMILARITY, *_INFERENCE)
 }
 
 
@@ -32,5 +31,5 @@ def find(name: str) -> TextTask:
 
 
 def _normalize(name: str) -> str:
-    """Returns a form of a name that is equal for all ways to write it, see `find`."""
+    """Returns a name in small letters, without dashes, underscores and spaces."""
     return re.sub("[-_ ]", "", name).lower()

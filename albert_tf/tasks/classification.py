@@ -36,8 +36,8 @@ _LOSSES_AND_ACTIVATIONS: Mapping[str, tuple[Callable, Callable]] = {
 class Classification(base.FineTuningTask):
     """Predicts a class, several labels or a number for a text or a pair of texts.
 
-    The metrics are `eval_loss`, as in the released code, and the metrics of the data
-    set, which is a `TextTask`.
+    The metrics are `eval_loss`, as in the released code, and the metrics of the
+    `TextTask`, which describes the data set.
     """
 
     task_types = ("classification", "multi_label", "regression")
@@ -46,21 +46,22 @@ class Classification(base.FineTuningTask):
         super().__init__(settings, *args, **kwargs)
         self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
+        # The key metric must be the first one. Its second occurrence has no effect.
         self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, run_settings, log):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
-        # The splits that are read before the others.
+        # The training split, if it is read before the others to find the labels.
         early: dict[str, Split] = {}
         # () means that the labels come from the training table.
         if task.labels == ():
             early["train"] = read(task, "train")
             labels = custom.find_labels(task, early["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        threshold, flag = run_settings.threshold, "--threshold_to_export="
-        check_threshold(task.labels or (), task.kind == "multi_label", threshold, flag)
+        threshold, start = run_settings.threshold, "--threshold_to_export="
+        check_threshold(task.labels or (), task.kind == "multi_label", threshold, start)
         splits: dict[str, list[Split]] = {}
         for part in run_settings.parts:
             # A part can have several tables, such as "dev" and "dev_mismatched".
@@ -71,8 +72,8 @@ class Classification(base.FineTuningTask):
                     f"{', '.join(task.files)}"
                 )
             splits[part] = [early.get(name) or read(task, name) for name in names]
-        # `settings.labels` is still the value of --labels, which also says how a loaded
-        # head orders its labels.
+        # `settings.labels` is still the value of --labels. It is also the order of the
+        # labels in a loaded head.
         fields = {**custom.settings_fields(task), "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -214,8 +215,8 @@ def _class_weights(
     """Returns the weight of each example's class, float32 [n].
 
     Args:
-        items: the value of --class_weights: the only item "balanced", or items of the
-            form "label=number".
+        items: the value of --class_weights: either the single item "balanced", or items
+            of the form "label=number".
         task: the task of the examples.
         targets: the class numbers of the examples, int [n].
 
@@ -236,11 +237,11 @@ def _class_weights(
     are_known = None not in matches and weights.keys() <= set(labels)
     if not are_known or min(weights.values()) <= 0:
         raise InputError(
-            f"{flag}: must be balanced, or label=number, above 0, of the labels "
-            f"{', '.join(map(repr, labels))}"
+            f"{flag}: must be balanced, or items label=number with a number above 0 "
+            f"and one of the labels {', '.join(map(repr, labels))}"
         )
-    by_class = np.array([weights.get(label, 1.0) for label in labels], np.float32)
-    return by_class[targets]
+    class_weights = np.array([weights.get(label, 1.0) for label in labels], np.float32)
+    return class_weights[targets]
 
 
 def _read(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# Pictures of matrices with more classes have no numbers in the cells.
+# A picture shows the counts in the cells only up to this number of classes.
 _MAX_CLASSES_WITH_NUMBERS = 12
 
 
@@ -55,14 +55,16 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    # Width and height of one matrix, in inches. With more than 14 classes, they are as
-    # with 14 classes.
+    # Width and height of one matrix, in inches. They grow with the number of classes,
+    # up to 14 classes.
     size = 2.4 + 0.62 * min(max(len(m.labels) for m in matrices.values()), 14)
     figure = Figure(figsize=(size * len(matrices), size), layout="constrained")
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for ax, (title, matrix) in zip(axes, matrices.items(), strict=True):
         # Matplotlib reads a dollar sign as the start of a formula.
         names = [label.replace("$", r"\$") for label in matrix.labels]
+        # Names of more than 40 characters in total would overlap below the matrix, so
+        # they are turned.
         ConfusionMatrixDisplay(matrix.counts, display_labels=names).plot(
             ax=ax,
             cmap="Blues",

@@ -1,4 +1,4 @@
-"""Makes the `TextTask` of the settings: a data set of the catalogue, or a user's table.
+"""Makes the `TextTask` that settings describe: of the catalogue, or a user's table.
 
 It also finds the labels of a user's table.
 """
@@ -70,7 +70,9 @@ def from_settings(settings: ClassificationSettings) -> TextTask:
 def merge_saved_settings(
     settings: ClassificationSettings, saved_settings: ClassificationSettings | None
 ) -> ClassificationSettings:
-    """Completes a user's task type and labels with the saved settings of the model.
+    """Adds the model's task type and labels to the settings of a user's table.
+
+    It adds them only if the user gives neither a training table nor --labels.
 
     Args:
         settings: the flags.
@@ -84,7 +86,6 @@ def merge_saved_settings(
         raise InputError(
             "--task_name=custom: requires --train_file, --dev_file or --test_file"
         )
-    # The saved labels apply only if neither a training table nor --labels is given.
     if saved_settings and not settings.train_file and not settings.labels:
         kind = settings.kind or saved_settings.kind
         settings = dataclasses.replace(
@@ -161,7 +162,7 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
     num_others = len(counts) - len(entries)
     others = f" and {num_others:,} others" if num_others else ""
     yield f"{path}: labels {', '.join(entries)}{others}"
-    # The labels that are equal without case and spaces.
+    # The labels, grouped by their form without case and spaces.
     variants: dict[str, list[str]] = {}
     for label in counts:
         variants.setdefault("".join(label.split()).casefold(), []).append(label)
@@ -170,11 +171,11 @@ def _describe_labels(path: str, counts: Counter[str]) -> Iterator[str]:
             names = ", ".join(map(repr, sorted(labels)))
             yield f"Warning: {path}: labels {names} differ only in case or spaces"
     for label in sorted(_MISSING & counts.keys()):
-        yield f"Warning: {path}: {label!r}, as for a missing value, counts as a label"
+        yield f"Warning: {path}: {label!r} looks like a missing value, but is a label"
 
 
 def _natural_sort_key(label: str) -> tuple[bool, float, str]:
-    """Returns a key that sorts numbers by value, then words: -1, 1, 2, 10, yes."""
+    """Returns a key that sorts numbers by value, before words: -1, 1, 2, 10, yes."""
     try:
         number = float(label)
     except ValueError:

@@ -1,7 +1,8 @@
 """The tasks of the GLUE benchmark (Wang et al. 2019), in its standard layout.
 
-Labels have the released order, and metrics the released names. The released code has no
-F1 and no Spearman correlation. The folder `albert_tf/recipes` has the paper's settings.
+Labels have the order of the released code, and metrics have its names. The metrics F1
+and Spearman correlation are additions. The folder `albert_tf/recipes` has the paper's
+settings.
 """
 
 import dataclasses
@@ -11,21 +12,25 @@ from albert_tf.data.tables import Column
 from albert_tf.tasks import metrics
 from albert_tf.tasks.text_task import TextTask
 
+# Metrics of a task, columns of texts, and labels.
 _ACCURACY_AND_F1 = {"eval_accuracy": metrics.accuracy, "f1": metrics.f1}
-_BINARY = ("0", "1")
 _SENTENCE = ("sentence",)
 _PAIR = ("sentence1", "sentence2")
+_BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 
 
 def _make_task(
     name: str, folder: str, text: tuple[str | Column, ...], **more: Any
 ) -> TextTask:
-    """Makes a task whose tables and submission file have the names of most tasks.
+    """Makes a task with GLUE's usual file names.
+
+    The tables are FOLDER/train.tsv, FOLDER/dev.tsv and FOLDER/test.tsv. The submission
+    file is FOLDER.tsv.
 
     Args:
         name: the value of `--task_name`.
-        folder: the folder of the tables, and the name of the submission file.
+        folder: the folder of the tables.
         text: the column of the text, or the two columns of a pair.
         **more: other arguments of `TextTask`.
     """
@@ -38,7 +43,8 @@ def _make_task(
     )
 
 
-# Warstadt et al. 2018: The Corpus of Linguistic Acceptability.
+# Warstadt et al. 2018: The Corpus of Linguistic Acceptability. The training and dev
+# tables have no header.
 COLA = _make_task(
     "cola",
     "CoLA",
@@ -90,8 +96,8 @@ STSB = _make_task(
     key_metric="pearson",
 )
 
-# The matched tables have the genres of the training table, the mismatched tables other
-# genres.
+# The texts of the matched tables have the same genres as the training table. The texts
+# of the mismatched tables have other genres.
 _MNLI_FILES = {
     "train": "MNLI/train.tsv",
     "dev": "MNLI/dev_matched.tsv",
@@ -129,8 +135,8 @@ AX = dataclasses.replace(
     aliases=("diagnostic",),
 )
 
-# Rajpurkar et al. 2016: SQuAD as sentence pairs. In some files, the columns have the
-# second names.
+# Rajpurkar et al. 2016: SQuAD as sentence pairs. Some copies of the tables name the
+# columns sentence1 and sentence2.
 QNLI = _make_task(
     "qnli",
     "QNLI",

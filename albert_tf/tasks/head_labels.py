@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-# Each line has synonyms of one label, in small letters without spaces, hyphens and
-# underscores. `_normalize` replaces a synonym by the first word of its line.
+# Each line has the names of one label, in small letters and without spaces, hyphens and
+# underscores. `_normalize` replaces a name by the first name of its line.
 _SYNONYMS = """
 entailment entails entailed
 contradiction contradicts contradictory
@@ -27,7 +27,7 @@ def match(
     """Returns for each label of a task the index of the head's output with this label.
 
     Letter case is ignored, and so are spaces, hyphens and underscores within a label.
-    Some labels have synonyms. "LABEL_0" equals "0".
+    Names on the same line of `_SYNONYMS` are equal, and "LABEL_0" equals "0".
 
     Args:
         labels: the task's labels.
@@ -49,7 +49,7 @@ def match(
 
 
 def _normalize(label: str) -> str:
-    """Returns a form of a label that is equal for all ways to write it, see `match`."""
+    """Returns the form of a label in which `match` compares labels."""
     word = re.sub(r"(?<=\w)[\s_-]+(?=\w)", "", label.strip().casefold())
     word = re.sub(r"^label(?=\d+$)", "", word)
     return _CANONICAL.get(word, word)

@@ -6,7 +6,7 @@ of labels. An undefined value (0/0) counts as 0, so that a model that predicts o
 for all examples gets the worst score and not NaN.
 """
 
-# Functions import scikit-learn, seqeval and scipy when called: imports take a second.
+# scikit-learn, seqeval and scipy are imported in functions: the imports take a second.
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,14 +19,14 @@ _TABLE: dict[str, Any] = {"digits": 3, "zero_division": 0}
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the share of correct examples; with several labels, all must match."""
+    """Returns the share of correct examples; all labels of an example must match."""
     from sklearn.metrics import accuracy_score
 
     return float(accuracy_score(labels, predictions))
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the F1 of class 1 of two classes."""
+    """Returns the F1 of class 1; the only other class is 0."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, predictions, zero_division=0))
@@ -39,7 +39,7 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """
     from sklearn.metrics import f1_score
 
-    if labels.ndim == 1:  # class numbers: scikit-learn leaves out the other labels
+    if labels.ndim == 1:  # class numbers: scikit-learn uses only labels that occur
         return float(f1_score(labels, predictions, average="macro", zero_division=0))
     indices = np.flatnonzero((labels | predictions).any(axis=0))  # labels that occur
     f1s = [f1(labels[:, k], predictions[:, k]) for k in indices]
@@ -107,13 +107,13 @@ def label_report(
     """
     from sklearn.metrics import classification_report
 
-    numbers = list(range(len(names)))
-    # scikit-learn reads a single column of 0 and 1 as class numbers. The only label is
-    # class 1.
+    class_numbers = list(range(len(names)))
+    # scikit-learn reads a single column of 0 and 1 as class numbers. So the only label
+    # is class 1.
     if labels.shape[1:] == (1,):
-        labels, predictions, numbers = labels[:, 0], predictions[:, 0], [1]
+        labels, predictions, class_numbers = labels[:, 0], predictions[:, 0], [1]
     return classification_report(
-        labels, predictions, labels=numbers, target_names=list(names), **_TABLE
+        labels, predictions, labels=class_numbers, target_names=list(names), **_TABLE
     )
 
 
@@ -123,7 +123,7 @@ def entity_scores(
     """Returns precision, recall and F1 over the named entities of all types.
 
     An entity is correct if its type and all its words are correct. As in conlleval and
-    seqeval, I-TYPE begins an entity if the word before has another type.
+    seqeval, I-TYPE begins an entity if the previous word has another type.
 
     Args:
         labels: for each sentence, the label of each word: O, B-TYPE or I-TYPE.

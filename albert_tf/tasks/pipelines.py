@@ -20,9 +20,10 @@ from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.text import inputs as text_inputs
 from albert_tf.text.tokenization import Tokenizer
 
-# The kinds of values in `Pipeline.fields`.
+# The values of `Pipeline.fields`: one text is required, a list of texts is required, or
+# one text may be missing.
 ONE_TEXT, TEXT_LIST, OPTIONAL_TEXT = False, True, None
-# Default maximum number of tokens of an input for a pretrained model.
+# Default maximum number of tokens of an input, for a pretrained model.
 _MAX_SEQ_LENGTH = 512
 # The padding value of inputs other than `input_ids`, if it is not 0.
 _PADDING = {"p_mask": 1}
@@ -130,8 +131,8 @@ class Pipeline(abc.ABC):
         """Runs the model on a batch of inputs; returns the results of `select`."""
         outputs = run(pad(inputs, self.tokenizer.pad_id, self.min_length))
         return [
-            self.select(each, {name: value[i] for name, value in outputs.items()})
-            for i, each in enumerate(inputs)
+            self.select(arrays, {name: value[row] for name, value in outputs.items()})
+            for row, arrays in enumerate(inputs)
         ]
 
     def join(self, text: str, second_text: str = "") -> dict[str, np.ndarray]:
@@ -144,9 +145,9 @@ class Pipeline(abc.ABC):
 
 
 class FineTunedPipeline(Pipeline):
-    """Makes scores first, and then the answer from the scores.
+    """Base of pipelines that make scores first, and then the answer from the scores.
 
-    So the scores of several models can be averaged.
+    The answer can also be made from the mean of the scores of several models.
     """
 
     @abc.abstractmethod

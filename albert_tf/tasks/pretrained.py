@@ -14,7 +14,7 @@ from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 if TYPE_CHECKING:  # other runtimes need no Keras
     import keras
 
-# Default number of tokens that `FillMask` answers for each gap.
+# Default number of tokens that `FillMask` predicts for each gap.
 _TOP_K = 5
 
 
@@ -85,7 +85,7 @@ class FillMask(_MaskedLM):
         gaps = np.flatnonzero(np.equal(ids, self.tokenizer.mask_id))
         # The model requires a position, even if truncation removed every [MASK].
         model_inputs = self._make_inputs(ids, gaps if gaps.size else [0])
-        # The context is the number of gaps that are left.
+        # The context is the number of gaps within the maximum length.
         return pipelines.Example(row, [model_inputs], context=len(gaps))
 
     def select(self, inputs, outputs):
@@ -108,16 +108,16 @@ class FillMask(_MaskedLM):
         # Truncation removed the other gaps, which get no tokens.
         num_removed = text.count(MASK) - count
         gaps += [[]] * num_removed
-        removed = {"beyond_length": num_removed} if num_removed else {}
+        note = {"beyond_length": num_removed} if num_removed else {}
         filled = fill_masks(text, gaps, self.tokenizer)
-        return {"gaps": gaps, **removed, "filled": filled}
+        return {"gaps": gaps, **note, "filled": filled}
 
 
 class Score(_MaskedLM):
     """Computes the pseudo-log-likelihood of a text (Salazar et al. 2020).
 
-    It is the sum of the log probabilities of all tokens. For each token, the model
-    reads a variant of the text, in which only this token is masked.
+    The score is the sum of the log probabilities of all tokens. For each token, the
+    model reads a variant of the text in which only this token is masked.
     """
 
     def preprocess(self, row):
@@ -185,8 +185,8 @@ class Embedding(PretrainedPipeline):
         # An index from 0, or from the end.
         self._layer = layer - 1 if layer > 0 else layer
         self._pooling = options.pooling or "mean"
-        # Only TensorFlow offers the outputs of all layers, so they are used only if no
-        # other output has the layer.
+        # Only TensorFlow offers `encoder_outputs`, the outputs of all layers. So this
+        # output is used only if no other output has the layer.
         self.output_names = ("encoder_outputs",)
         if self._pooling == "pooled":
             self.output_names = ("pooled_output",)
@@ -210,7 +210,7 @@ class Embedding(PretrainedPipeline):
 
 
 def find_target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
-    """Returns the ids of words, each of which must be one token.
+    """Returns the id of each word; a word must be one token of the vocabulary.
 
     Raises:
         InputError: a word is not one token of the vocabulary.

@@ -56,7 +56,7 @@ class Pretraining(base.Task):
     task_type = "pretraining"
 
     def __init__(self, settings: PretrainingSettings, evaluate: bool = False):
-        self.config = _model_config(settings)
+        self.config = _read_config(settings)
         self._data = _Records(settings, "input_file", self.config)
         self.training = self._data.source
         self.vocabulary = self._data.fingerprint
@@ -139,14 +139,14 @@ class Pretraining(base.Task):
 
     def loss_weights(self, batch: base.Batch) -> dict[str, Any]:
         """Returns the number of masked tokens and the number of examples."""
-        counts = {"masked_lm_loss": ops.sum(_prediction_weights(batch))}
+        counts = {"masked_lm_loss": ops.sum(_weigh_tokens(batch))}
         if self._objective != "none":
             counts["sentence_order_loss"] = ops.sum(base.example_weights(batch))
         return counts
 
     def loss_sums(self, outputs: base.Outputs, batch: base.Batch) -> dict[str, Any]:
         """Returns the sum of the cross-entropies of each objective."""
-        token_weights = _prediction_weights(batch)
+        token_weights = _weigh_tokens(batch)
         losses = heads.masked_lm_loss(outputs["mlm_logits"], batch["masked_lm_ids"])
         sums = {"masked_lm_loss": ops.sum(losses * token_weights)}
         if self._objective != "none":
@@ -165,13 +165,13 @@ class Pretraining(base.Task):
 
     def batch_metrics(self, outputs, batch):
         """Returns the number of hits and the number of labels of each accuracy."""
-        token_weights = _prediction_weights(batch)
-        hits = _hits(outputs["mlm_logits"], batch["masked_lm_ids"]) * token_weights
+        token_weights = _weigh_tokens(batch)
+        hits = _find_hits(outputs["mlm_logits"], batch["masked_lm_ids"]) * token_weights
         sums = {"masked_lm_accuracy": (ops.sum(hits), ops.sum(token_weights))}
         if self._objective != "none":
             row_weights = base.example_weights(batch)
             labels = batch["next_sentence_labels"][:, 0]
-            hits = _hits(outputs["sop_logits"], labels) * row_weights
+            hits = _find_hits(outputs["sop_logits"], labels) * row_weights
             sums["sentence_order_accuracy"] = (ops.sum(hits), ops.sum(row_weights))
         return sums
 
@@ -203,14 +203,15 @@ class _Records:
         patterns = getattr(settings, flag)
         paths = {path for pattern in patterns for path in files.glob(pattern)}
         # A pattern for record files often also matches their description files.
-        ordered = sorted(paths - {files.description_path(path) for path in paths})
-        if not ordered:
+        record_paths = sorted(paths - {files.description_path(path) for path in paths})
+        if not record_paths:
             raise InputError(f"--{flag}={','.join(patterns)}: no such file")
-        first_spec: records.Spec = records.features_of(ordered[0])
-        _check_features(ordered[0], first_spec, settings, config)
-        descriptions = {path: manifest.read(path) for path in ordered}
+        first_spec: records.Spec = records.features_of(record_paths[0])
+        _check_features(record_paths[0], first_spec, settings, config)
+        # `manifest.read` returns None for a file without a description.
+        descriptions = {path: manifest.read(path) for path in record_paths}
         self._descriptions = {path: each for path, each in descriptions.items() if each}
-        traits = {path: _traits(each) for path, each in self._descriptions.items()}
+        traits = {path: _get_traits(each) for path, each in self._descriptions.items()}
         for path, description in self._descriptions.items():
             vocab_size = description["vocabulary"]["size"]
             config.check_vocabulary(f"{path}: the vocabulary", vocab_size)
@@ -226,16 +227,16 @@ class _Records:
         spec = {name: first_spec[name] for name in _FEATURES if name in first_spec}
         prepare = None
         if settings.dynamic_masking:
-            prepare = dynamic_masking.for_records(ordered, settings)
+            prepare = dynamic_masking.for_records(record_paths, settings)
             spec = dict(prepare.spec)
-        sizes = {path: _saved_size(path, each) for path, each in descriptions.items()}
+        counts = {path: _find_count(path, each) for path, each in descriptions.items()}
         self.source = Records(
-            files=tuple(ordered),
-            sizes=tuple(size or records.count(path) for path, size in sizes.items()),
+            files=tuple(record_paths),
+            sizes=tuple(n or records.count(path) for path, n in counts.items()),
             spec=spec,
             prepare=prepare,
-            # Files that fit their descriptions have no values above the limits.
-            limits=_upper_limits(spec, config) if None in sizes.values() else {},
+            # Values are checked only in files without a description or changed files.
+            limits=_list_limits(spec, config) if None in counts.values() else {},
         )
         records.check(self.source.files, spec)
         if not len(self.source):
@@ -252,7 +253,8 @@ class _Records:
             return
         path, description = next(iter(self._descriptions.items()))
         settings, name = description["settings"], description.get("vocabulary_file")
-        # The generator copied the file to this folder; the original may be gone.
+        # The generator copied the vocabulary to the folder of the records. The original
+        # may be gone.
         vocabulary = Path(path).parent / Path(str(name)).name
         cleaning = {
             "do_lower_case": settings.get("do_lower_case", True),
@@ -260,7 +262,7 @@ class _Records:
         }
         tokenizer = None
         flag = "vocab_file" if vocabulary.suffix == ".txt" else "spm_model_file"
-        # The name may be from another machine, and invalid on this one.
+        # The records may be from another machine, where other file names are valid.
         with contextlib.suppress(InputError, ValueError):
             tokenizer = tokenization.load(**{flag: str(vocabulary), **cleaning})
         if tokenizer and tokenizer.fingerprint != self.fingerprint:
@@ -308,7 +310,8 @@ def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
     """Checks that files have the same objective and vocabulary.
 
     Args:
-        traits: `_traits` of each file, by the path or flag for the message.
+        traits: the result of `_get_traits` for each file, by the path or flag for the
+            message.
     """
     for (previous, expected), (path, actual) in itertools.pairwise(traits.items()):
         for name, value in actual.items():
@@ -319,7 +322,7 @@ def _check_alike(traits: Mapping[str, Mapping[str, str]]) -> None:
                 )
 
 
-def _traits(description: Mapping[str, Any]) -> dict[str, str]:
+def _get_traits(description: Mapping[str, Any]) -> dict[str, str]:
     """Returns the values of a description that all record files must agree in."""
     return {
         "objective": description["settings"]["objective"],
@@ -327,7 +330,7 @@ def _traits(description: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _saved_size(path: str, description: Mapping[str, Any] | None) -> int | None:
+def _find_count(path: str, description: Mapping[str, Any] | None) -> int | None:
     """Returns the number of records in a file, from its description.
 
     The result is None if there is no description, or if the file no longer has the
@@ -339,7 +342,7 @@ def _saved_size(path: str, description: Mapping[str, Any] | None) -> int | None:
     return entry["records"] if entry["bytes"] == os.path.getsize(path) else None
 
 
-def _upper_limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
+def _list_limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
     """Returns the exclusive upper limits of the features' values for a model."""
     limits = {
         "input_ids": config.vocab_size,
@@ -351,7 +354,7 @@ def _upper_limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
     return {name: limit for name, limit in limits.items() if name in spec}
 
 
-def _model_config(settings: PretrainingSettings) -> AlbertConfig:
+def _read_config(settings: PretrainingSettings) -> AlbertConfig:
     """Returns the config of --albert_config_file, changed by two other flags."""
     config = AlbertConfig.find(settings.albert_config_file)
     names = ("parameter_sharing", "recompute")
@@ -359,12 +362,15 @@ def _model_config(settings: PretrainingSettings) -> AlbertConfig:
     return dataclasses.replace(config, **flags)
 
 
-def _prediction_weights(batch):
-    """Returns float32 [B, P]: 1 for each masked token, 0 for padding."""
+def _weigh_tokens(batch):
+    """Returns the weight of each prediction: 1 for masked tokens, 0 for padding.
+
+    It is float32 [B, P].
+    """
     return batch["masked_lm_weights"] * base.example_weights(batch)[:, None]
 
 
-def _hits(logits, labels):
+def _find_hits(logits, labels):
     """Returns 1 if the label has the highest logit, otherwise 0; float32 [...]."""
     # `ops.argmax` has the same result, but takes three times as long on a CPU: it
     # checks for negative zeros.

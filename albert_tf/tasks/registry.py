@@ -1,7 +1,10 @@
-"""The classes of each task type, by the name of the type in `task.json` and `--task`.
+"""The classes of each task type.
 
-A new family of tasks needs a line in `FINE_TUNED`; commands, `predict`, exports and the
-demo page find the family here.
+The name of a task type is the value of "kind" in `task.json`, and of `--task`. Task
+types with the same task class are a family: "classification", "multi_label" and
+"regression" are one family, each other fine-tuned type has its own. Each task type of a
+new family needs an entry in `FINE_TUNED`; commands, `predict`, exports and the demo
+page find the classes here.
 """
 
 import pkgutil
@@ -25,13 +28,13 @@ class TaskClasses(NamedTuple):
     task: str | None = None
 
 
-def _names(folder: str, pipeline: str, task: str) -> TaskClasses:
-    """Returns the names of the classes of a family with a folder in `tasks`.
+def _build(folder: str, pipeline: str, task: str) -> TaskClasses:
+    """Returns the entry of a task type with a folder of its own in `tasks`.
 
     Args:
         folder: the name of the folder.
-        pipeline: the name of the class in `pipeline.py`.
-        task: the name of the class in `task.py`.
+        pipeline: the name of the pipeline class, in `pipeline.py`.
+        task: the name of the task class, in `task.py`.
     """
     path = f"albert_tf.tasks.{folder}"
     return TaskClasses(f"{path}.pipeline:{pipeline}", f"{path}.task:{task}")
@@ -43,18 +46,19 @@ PRETRAINED = {
     "sentence_order": TaskClasses("albert_tf.tasks.pretrained:SentenceOrder"),
     "embedding": TaskClasses("albert_tf.tasks.pretrained:Embedding"),
 }
-# One task class predicts labels or a number for each text.
+# The task class that predicts labels or a number for each text.
 _TEXT_TASK = "albert_tf.tasks.classification:Classification"
 _TEXT_PIPELINES = "albert_tf.tasks.text_pipeline"
-_LABELS = TaskClasses(f"{_TEXT_PIPELINES}:ClassificationPipeline", _TEXT_TASK)
-_SPANS = _names("squad", "QuestionAnsweringPipeline", "QuestionAnswering")
+_CLASSIFICATION = TaskClasses(f"{_TEXT_PIPELINES}:ClassificationPipeline", _TEXT_TASK)
 FINE_TUNED = {
-    "classification": _LABELS,
-    "multi_label": _LABELS,
-    "token_classification": _names("tagging", "TokenClassificationPipeline", "Tagging"),
+    "classification": _CLASSIFICATION,
+    "multi_label": _CLASSIFICATION,
+    "token_classification": _build("tagging", "TokenClassificationPipeline", "Tagging"),
     "regression": TaskClasses(f"{_TEXT_PIPELINES}:RegressionPipeline", _TEXT_TASK),
-    "question_answering": _SPANS,
-    "multiple_choice": _names("race", "MultipleChoicePipeline", "MultipleChoice"),
+    "question_answering": _build(
+        "squad", "QuestionAnsweringPipeline", "QuestionAnswering"
+    ),
+    "multiple_choice": _build("race", "MultipleChoicePipeline", "MultipleChoice"),
 }
 
 

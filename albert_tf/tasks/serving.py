@@ -13,6 +13,7 @@ from albert_tf.text.in_graph import GraphTokenizer
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
+# A batch of texts: string [B].
 TEXTS = tf.TensorSpec([None], tf.string)
 # Maximum number of windows that `map_in_chunks` runs at a time, which limits memory.
 _MAX_CHUNK = 32
@@ -53,8 +54,8 @@ class TextInputs(tf.Module):
         model: the model.
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
-        truncate: whether to cut long texts before they are tokenized, because a model
-            input has only their first tokens.
+        truncate: whether to cut long texts before they are tokenized. This saves time
+            if a model input has only their first tokens.
         with_offsets: whether `tokenize.encode_with_offsets` can be used.
 
     Attributes:
@@ -150,6 +151,7 @@ def map_in_chunks(
     Returns:
         The results of `score` by name, concatenated: [W, ...] each.
     """
+    # Both divisions round up. There is at least one chunk, which may be empty.
     count = tf.shape(inputs["input_ids"])[0]
     num_chunks = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
     size = (count + num_chunks - 1) // num_chunks

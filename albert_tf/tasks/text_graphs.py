@@ -31,7 +31,7 @@ def classifier(
     Outputs: `probabilities`, float32 [B, K], and `labels`, string [B, K]. A task with
     one label per text also has `label`, string [B], and `probability`, float32 [B]. A
     task with several labels per text has `chosen`, int32 [B, K], which is 1 for the
-    labels of the text.
+    predicted labels of the text.
 
     Args:
         model: the model, which has an output for each label.

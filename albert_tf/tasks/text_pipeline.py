@@ -11,7 +11,7 @@ from albert_tf.tasks.text_task import THRESHOLD
 
 
 class TextPipeline(pipelines.FineTunedPipeline):
-    """Base of the pipelines for labels and for numbers."""
+    """Base of the pipelines that predict labels or a number for a text or a pair."""
 
     settings_class = ClassificationSettings
     output_names = ("logits",)
@@ -77,7 +77,7 @@ class RegressionPipeline(TextPipeline):
         return outputs[0]["logits"]
 
     def decide(self, row, scores):
-        values = self.task.decode(scores[None])  # of a batch with one example
+        values = self.task.decode(scores[None])  # a batch with one example
         return {"value": pipelines.round_floats(values[0])}
 
 
@@ -93,7 +93,7 @@ def check_threshold(
         labels: the labels of the task.
         multi_label: whether a text can have several labels.
         threshold: the threshold, or None.
-        name: the beginning of a message, before the threshold.
+        name: the beginning of an error message, which the threshold follows.
 
     Raises:
         InputError: the threshold does not fit.

@@ -58,8 +58,8 @@ class TextTask:
 
     Attributes:
         name: the value of `--task_name`.
-        files: the path of each split's table, below the root folder of the benchmark.
-            The name of a split is "train", or begins with "dev" or "test". Test tables
+        files: the path of each split's table, in the root folder of the benchmark. The
+            name of a split is "train", or begins with "dev" or "test". Test tables
             have no labels.
         text: the column of the text, or the two columns of a pair.
         label: the column of the label.
@@ -289,8 +289,8 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     parts: Iterable[str] = value if isinstance(value, tuple) else ()
     if isinstance(value, str):
         cell = value.strip()
-        is_list = cell[:1] + cell[-1:] in ("[]", "{}")
-        parts = map(str, _parse_list(cell)) if is_list else cell.split(separator)
+        has_brackets = cell[:1] + cell[-1:] in ("[]", "{}")
+        parts = map(str, _parse_list(cell)) if has_brackets else cell.split(separator)
     return tuple(part.strip() for part in parts if part.strip())
 
 
@@ -304,8 +304,8 @@ def _parse_list(cell: str) -> list[Any]:
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
             # NumPy prints an array without commas, and Python would read "['a' 'b']" as
-            # ['ab']. So labels from Python are refused if their text differs from the
-            # cell.
+            # ['ab']. So labels from `literal_eval` are refused if they print as another
+            # text than the cell.
             text = cell if parse is json.loads else repr(labels)
             if _normalize(text) != _normalize(cell):
                 continue

@@ -280,7 +280,9 @@ def test_what_cannot_be_exported_is_named(tmp_path, model, refuses):
     flags = "--spm_model_file or --vocab_file"
     with refuses(f"no vocabulary in {tmp_path}: expected {flags}"):
         hub.export(settings(tmp_path))
-    with pytest.raises(InputError, match="must be two folders side by side"):
+    with pytest.raises(
+        InputError, match="must be two folders, not one inside the other"
+    ):
         hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/out/below"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")

@@ -88,8 +88,8 @@ def loss_of(task, outputs, batch):
 def test_class_weights_are_for_labels(split, task_of, refuses):
     for given in ("maybe=2", "yes", "yes=x", "yes=-1", "yes=0"):
         with refuses(
-            f"--class_weights={given}: must be balanced, or label=number, above 0, of "
-            f"the labels 'no', 'yes'"
+            f"--class_weights={given}: must be balanced, or items label=number with a "
+            f"number above 0 and one of the labels 'no', 'yes'"
         ):
             task_of(WORDS, class_weights=(given,)).set_splits(
                 {"train": [split("train")]}

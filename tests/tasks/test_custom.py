@@ -133,9 +133,9 @@ def test_labels_that_look_like_mistakes_are_warned_of(write):
     assert lines[1:] == [
         f"Warning: {path}: labels 'Bad', 'bad' differ only in case or spaces",
         f"Warning: {path}: labels 'not ok', 'notok' differ only in case or spaces",
-        f"Warning: {path}: 'NA', as for a missing value, counts as a label",
-        f"Warning: {path}: 'None', as for a missing value, counts as a label",
-        f"Warning: {path}: 'nan', as for a missing value, counts as a label",
+        f"Warning: {path}: 'NA' looks like a missing value, but is a label",
+        f"Warning: {path}: 'None' looks like a missing value, but is a label",
+        f"Warning: {path}: 'nan' looks like a missing value, but is a label",
     ]
     rows = "".join(f"a\t{n}\n" for n in range(23))
     path = write("b.tsv", f"text\tlabel\n{rows}")

@@ -126,7 +126,7 @@ def build_runner(
             return {"encoder_outputs": tf.stack(tensors["encoder_outputs"], axis=1)}
         return {name: tensors[name] for name in names}
 
-    # Without `eagerly`, the first batch shows the names and ranks for the graph.
+    # Without `eagerly`, the graph's inputs get the names and ranks of the first batch.
     call: Callable | None = compute if eagerly else None
 
     def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -174,6 +174,6 @@ def choose(
         else:
             log("Using ONNX Runtime; see --runtime")
             return session
-    # A command ends after these inputs. If they are few, tracing a graph takes longer
+    # A command ends after its inputs. If they are few, tracing a graph takes longer
     # than it saves. A call from Python may be followed by others, which use the graph.
     return build_runner(model, outputs, eagerly=log is not None and not is_large)

@@ -25,7 +25,8 @@ def convert(model: keras.Model, signature: Signature, precision: str) -> bytes:
         outputs = model(inputs)
         return {name: outputs[name] for name in signature.outputs}
 
-    # The converter needs a trackable object to keep the names of the signature.
+    # With a trackable object, the converter keeps the names of the signature. The
+    # object must own the variables that the function uses.
     root = tf.Module()
     root.variables_of_model = [variable.value for variable in model.variables]
     converter = tf.lite.TFLiteConverter.from_concrete_functions(

@@ -34,9 +34,9 @@ _ACTIVATIONS = {
 
 
 class _Graph:
-    """An ONNX graph with a method for each operator, which adds a node.
+    """An ONNX graph. Each operator is a method, which adds a node of this operator.
 
-    `graph.Add(x, 1.0)` returns the name of the output. An input is the name of a
+    `graph.Add(x, 1.0)` returns the name of the node's output. An input is the name of a
     tensor, a Keras variable, a float (stored as float32) or a list of ints (stored as
     int64). See `layers` for the letters of shapes.
     """
@@ -188,7 +188,7 @@ def _add_outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str
         case models.AlbertPretrainer():
             if model.sentence is not None:
                 outputs["sop_logits"] = graph.dense(model.sentence.output_dense, pooled)
-            # Only with this output does the graph have the input `masked_lm_positions`.
+            # Without this output, the graph has no input `masked_lm_positions`.
             if "mlm_logits" in names:
                 outputs["mlm_logits"] = _add_masked_lm(graph, model, states)
         case models.AlbertClassifier():
@@ -229,8 +229,8 @@ def _encode(graph: _Graph, encoder, inputs: dict[str, str], first_only: bool) ->
         hidden = graph.dense(encoder.projection, hidden)
     mask_scores = graph.Unsqueeze(_add_mask_scores(graph, inputs["input_mask"]), [1, 2])
     blocks = list(encoder.blocks_in_order())
-    for i, block in enumerate(blocks):
-        skips_tokens = first_only and i == len(blocks) - 1
+    for index, block in enumerate(blocks):
+        skips_tokens = first_only and index == len(blocks) - 1
         hidden = _add_block(graph, block, hidden, mask_scores, first_only=skips_tokens)
     return hidden
 
@@ -298,15 +298,15 @@ def _add_spans(
         {name of an output of the head's `call`: name of its tensor}.
     """
     p_mask = graph.Cast("p_mask", to=_FLOAT)
-    start = graph.Squeeze(graph.dense(head.start, states), [-1])
-    start = _mask_logits(graph, start, p_mask)
-    log_probs = graph.LogSoftmax(start, axis=-1)
+    start_logits = graph.Squeeze(graph.dense(head.start, states), [-1])
+    start_logits = _mask_logits(graph, start_logits, p_mask)
+    log_probs = graph.LogSoftmax(start_logits, axis=-1)
     start_top, start_index = graph.TopK(log_probs, [head.start_n_top], count=2)
     end_log_probs = _add_end_log_probs(graph, head, states, start_index, p_mask)
     end_top, end_index = graph.TopK(end_log_probs, [head.end_n_top], count=2)
     shape = [-1, head.start_n_top * head.end_n_top]
     end_index = graph.Reshape(end_index, shape)
-    probabilities = graph.Unsqueeze(graph.Softmax(start), [1])
+    probabilities = graph.Unsqueeze(graph.Softmax(start_logits), [1])
     mean_state = graph.Squeeze(graph.MatMul(probabilities, states), [1])
     pair = graph.Concat(mean_state, graph.first_state(states), axis=-1)
     hidden = graph.Tanh(graph.dense(head.answer_hidden, pair))
@@ -324,7 +324,7 @@ def _add_spans(
 def _add_end_log_probs(
     graph: _Graph, head, states: str, start_index: str, p_mask: str
 ) -> str:
-    """Returns the log-probability of each end for each start, float32 [B, S, T]."""
+    """Adds the log-probability of each end for each start, float32 [B, S, T]."""
     starts = _gather_positions(graph, states, start_index)
     # The input of this layer is a state followed by a start. The upper half of the
     # kernel multiplies the state, the lower half multiplies the start.

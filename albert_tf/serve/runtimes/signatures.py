@@ -42,7 +42,7 @@ def build_signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signatur
     Raises:
         InputError: the model has another class, or lacks an output.
     """
-    head_outputs = _head_outputs(model)
+    head_outputs = _find_head_outputs(model)
     available, width = {**head_outputs}, model.config.hidden_size
     has_choices = isinstance(model, models.AlbertMultipleChoice)
     if not (has_choices or isinstance(model, models.AlbertClassifier)):
@@ -64,7 +64,7 @@ def build_signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signatur
     return Signature(inputs, {name: available[name] for name in names})
 
 
-def _head_outputs(model) -> dict[str, _Shape]:
+def _find_head_outputs(model) -> dict[str, _Shape]:
     """Returns the shapes of the head's outputs by name; empty for an encoder."""
     match model:
         case models.AlbertEncoder():
@@ -96,9 +96,9 @@ def _head_outputs(model) -> dict[str, _Shape]:
 
 
 def convert_to_float32(model: keras.Model) -> keras.Model:
-    """Returns the model if it has float32 and no recomputation, otherwise such a copy.
+    """Returns a model that computes in float32 and without recomputation.
 
-    The copy has the same weights.
+    It is the same model, or a copy with the same weights.
     """
     if model.dtype_policy.name == "float32" and model.config.recompute == "none":
         return model
