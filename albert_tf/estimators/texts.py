@@ -44,7 +44,8 @@ class _Texts(FineTuned):
         columns, label = _list_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
         if labels is not None or not rows.is_path(data):
-            # If the user names no columns, the table may instead have those in `_PAIR`.
+            # If the user names no columns, the table may have the columns in `_PAIR`
+            # instead of "text".
             pair = [(*_PAIR, label)] if columns == ("text",) else []
             lists = (label,) if kind == "multi_label" else ()
             table = rows.read(data, [(*columns, label), *pair], split, lists, labels)
@@ -165,7 +166,7 @@ class TokenClassifier(FineTuned):
         return [answer["spans"] for answer in self(texts, **options)]
 
     def _find_columns(self, values):
-        # Both columns have lists.
+        # The values of both columns are lists.
         tokens, tags = values.get("token_column"), values.get("label_column")
         columns = (tokens or "tokens", tags or "tags")
         return columns, columns
@@ -192,6 +193,7 @@ def _are_json(labels: Sequence[Any]) -> bool:
             example are a row of 0 and 1.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
+    # A list of labels has no label twice.
     if any(each.count(0) > 1 or each.count(1) > 1 for each in lists):
         raise InputError("train: labels are rows of 0 and 1 or batches; expected names")
     are_texts = {isinstance(label, str) for each in lists for label in each}
