@@ -106,7 +106,7 @@ class Model(BaseEstimator):
     def default_settings(cls) -> dict[str, Any]:
         """Returns the settings that the class takes, with their defaults.
 
-        They also have their short names, see `ALIASES`.
+        A setting with a short name in `ALIASES` is present under both names.
         """
         items = [item for group in cls.settings_classes for item in flags.fields(group)]
         values = {item.name: item.default for item in items} | {**cls.defaults}
@@ -257,8 +257,8 @@ class Trained(Model):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Adds the settings to the signature of `fit`, for `help` and editors."""
         super().__init_subclass__(**arguments)
-        # If the class inherits `fit`, it is already the wrapper of a base class. So the
-        # function inside is used.
+        # If a class inherits `fit`, `cls.fit` is the wrapper that its base class got here.
+        # `unwrap` returns the function inside.
         plain_fit: Any = inspect.unwrap(cls.fit)
 
         @functools.wraps(plain_fit)

@@ -47,8 +47,8 @@ def read(
             names but numbers from 0 on, the first list of the same length names them.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
-        labels: the labels, if the data lacks them: the values of the last column in
-            each list of `choices`.
+        labels: the labels, if the data lacks them. They become the values of the last
+            column in each list of `choices`.
 
     Raises:
         InputError: the data has another form, or a row lacks a value.
@@ -104,7 +104,8 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
     elif not isinstance(data, pandas.DataFrame):
         data = [*data]
         if has_list_rows:
-            # A list becomes the only cell of its row, instead of several cells.
+            # A list becomes the only cell of its row, instead of several cells. A tuple
+            # or dict already is a row.
             data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
 

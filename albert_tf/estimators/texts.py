@@ -49,7 +49,7 @@ class _Texts(FineTuned):
             pair = [(*_PAIR, label)] if columns == ("text",) else []
             lists = (label,) if kind == "multi_label" else ()
             table = rows.read(data, [(*columns, label), *pair], split, lists, labels)
-            columns = tuple(table[0])[:-1]  # the text or the pair that the table has
+            columns = tuple(table[0])[:-1]  # without the label: one or two texts
             if split == "train" and kind != "regression":
                 flags["labels_are_json"] = _are_json([row[label] for row in table])
             data = self._write_rows(table, values["output_dir"], split)
@@ -60,7 +60,8 @@ class _Texts(FineTuned):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # A table may have the columns with which the model was trained.
+        # A table may have the columns with which the model was trained, if a row has at
+        # least as many fields.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)

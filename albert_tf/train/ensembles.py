@@ -67,7 +67,8 @@ def run(
     Args:
         family: the class of the task.
         settings: the settings of the task.
-        config: the settings of the run; `ensemble` has the folders of the members.
+        config: the settings of the run. `ensemble` has the folders of the members. With
+            --do_train it is empty, because the members are the runs of this call.
         model: the settings of the model.
         devices: the settings of the devices.
         log: receives progress.
@@ -86,7 +87,7 @@ def run(
         return finetune.run(job)
     members = config.ensemble
     if config.do_train:
-        # With --do_train, --ensemble has no value. The members are the new runs.
+        # Here, `config.ensemble` is empty. The members are the runs of this call.
         finetune.run(job.change(do_predict=False))
         run_numbers = range(1, config.num_runs + 1)
         members = tuple(f"{config.output_dir}/run-{number}" for number in run_numbers)
@@ -229,6 +230,6 @@ def _search(
         chosen.append(remaining.pop(scores.index(score)))
         folder = chosen[-1].folder
         steps.append({"added": folder, key: score})
-        log(f"Search: {len(chosen)} with {folder}: {key} {score:.4f}")
+        log(f"Search: {len(chosen)} members, added {folder}: {key} {score:.4f}")
     best = max(steps, key=lambda step: step[key])
     return chosen[: steps.index(best) + 1], steps
