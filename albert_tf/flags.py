@@ -169,9 +169,10 @@ def _read_args(docstring: str) -> dict[str, str]:
 
 
 def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
-    """Returns the range that a value misses, such as "at least 1"; else "".
+    """Returns the allowed range if a value is outside of it, such as "at least 1".
 
-    None misses no range. A value that is infinite or NaN misses every range.
+    Returns "" if the value is in the range. None is in every range, and an infinite
+    value or NaN is in no range.
 
     Args:
         value: the value of a setting.

@@ -257,8 +257,8 @@ class Trained(Model):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Adds the settings to the signature of `fit`, for `help` and editors."""
         super().__init_subclass__(**arguments)
-        # If a class inherits `fit`, `cls.fit` is the wrapper of its base class. `unwrap`
-        # returns the function inside.
+        # In a class that inherits `fit`, `cls.fit` is the wrapper of the base class.
+        # `unwrap` returns the function inside.
         plain_fit: Any = inspect.unwrap(cls.fit)
 
         @functools.wraps(plain_fit)
