@@ -414,7 +414,7 @@ def _check_head(
         stored = metadata.read_task(folder)
         for key, value in json.loads(json.dumps(values)).items():
             if stored and stored.get(key) != value:
-                hint = "use another --output_dir" if folder in runs else "they must agree"
+                hint = "use another --output_dir" if folder in runs else "must be equal"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "
                     f"has {value!r}; {hint}"
