@@ -68,7 +68,8 @@ _CLASSES = {
 }
 # The module of each public class.
 _CLASS_MODULES = {name: module for module, names in _CLASSES.items() for name in names}
-# {public module: its package and a dot}; "" for the modules of `albert_tf` itself.
+# {public module or package: prefix of its name, such as "model."}. The prefix is "" for
+# the modules and packages directly in `albert_tf`.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
     **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),

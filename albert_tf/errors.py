@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Locations in code, which TensorFlow adds to the message of an error: a trace of graph
-# nodes after the message, and other forms before or after it.
+# TensorFlow adds locations in code to the message of an error. The first pattern
+# matches a trace of graph nodes after the message. The second one matches other forms
+# before or after the message.
 _NODE_TRACE = re.compile(r"\n\t ?\[\[")
 _LOCATION = re.compile(
     r"\{\{[^}]*\}\} |Error in user-defined function .*? with iterator: \S+: "
@@ -150,7 +151,7 @@ def summarize(error: BaseException) -> str:
 
 
 def quote(value: Any) -> str:
-    """Returns a value as JSON for a message, at most 40 characters and "..."."""
+    """Returns a value as JSON for a message; after 40 characters, "..." follows."""
     try:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):  # JSON has no such key or value

@@ -47,8 +47,10 @@ _TYPES = {
 _COLUMNS = 80
 # {name of a bound in `field`: comparison of the value with the bound}.
 _BOUNDS: Mapping[str, Callable] = {
-    **{"at_least": operator.ge, "above": operator.gt},
-    **{"at_most": operator.le, "below": operator.lt},
+    "at_least": operator.ge,
+    "above": operator.gt,
+    "at_most": operator.le,
+    "below": operator.lt,
 }
 # {flag of every command: its description}, for --help.
 _COMMON = {
@@ -70,9 +72,9 @@ def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """Declares one setting of a settings class.
 
     The docstring of the class describes the setting under `Args:`, for --help. A
-    subclass can redefine a field with `field`; it inherits the description and the
-    metadata that it does not override. A subclass that assigns a plain value to the
-    name changes only the default.
+    subclass can redefine a field with `field`; the new field inherits the description
+    and the metadata that it does not override. A subclass that assigns a plain value to
+    the name changes only the default.
 
     Args:
         default: the value if the flag is not given. Without a default, the flag is
@@ -80,11 +82,11 @@ def field(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
         **metadata: other properties, by name.
 
             - `alias`: a second name of the flag.
-            - `excludes`: settings that cannot be given together with this one. If
-              this setting is on the command line, their values in a flagfile or
+            - `excludes`: other settings that cannot be given together with this one.
+              If this one is on the command line, values of the others in a flagfile or
               --config are dropped.
-            - `requires`: other settings. If this one is given, at least one of them
-              must also be given.
+            - `requires`: other settings. If this one is given, at least one of the
+              others must also be given.
             - `at_least`, `above`, `at_most`, `below`: bounds of a number. The number
               must be finite; None is also valid.
             - `may_be_empty`: whether the flag of a list can be given without a value.
@@ -107,6 +109,7 @@ class Settings:
         Python calls this method before `dataclasses.dataclass` reads the fields.
         """
         super().__init_subclass__(**arguments)
+        # The fields of the base classes. Python has not yet added those of `cls`.
         bases: dict[str, dataclasses.Field] = getattr(cls, "__dataclass_fields__", {})
         descriptions = _read_args(cls.__doc__ or "")
         for name, item in list(vars(cls).items()):
@@ -132,7 +135,7 @@ class Settings:
             expected = _find_missed_range(value, item.metadata)
             if expected:
                 raise InputError(f"--{item.name}={value}: must be {expected}")
-        # A setting with the text "" counts as not given.
+        # {setting: its flag as text}; "" if the setting is not given.
         texts = {item.name: self._as_flag(item) for item in items}
         for item in items:
             text = texts[item.name]
@@ -146,9 +149,12 @@ class Settings:
                 raise InputError(f"{text}: requires --{' or --'.join(required)}")
 
     def _as_flag(self, item: dataclasses.Field) -> str:
-        """Returns a setting as --name=value; "" for a default, None, False or ""."""
+        """Returns a setting as --name=value; "" if it is not given.
+
+        A value that is the default, None, False or "" counts as not given.
+        """
         value = getattr(self, item.name)
-        # An empty text means that the flag is not given, as in released notebooks.
+        # Released notebooks pass --name= for a flag that is not given.
         if value is None or value is False or value in ("", item.default):
             return ""
         text = ",".join(value) if isinstance(value, tuple) else value
@@ -163,9 +169,10 @@ def _read_args(docstring: str) -> dict[str, str]:
 
 
 def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
-    """Returns the range that a value misses, such as "at least 1"; else "".
+    """Returns the allowed range if a value is outside of it, such as "at least 1".
 
-    None misses no range. A value that is infinite or NaN misses every range.
+    Returns "" if the value is in the range. None is in every range, and an infinite
+    value or NaN is in no range.
 
     Args:
         value: the value of a setting.
@@ -267,7 +274,8 @@ def run(
         takes_arguments: whether `main` also gets a list of the positional arguments.
         text: the description at the start of --help. Default: the docstring of the
             script.
-        names: {text: replacement} for --help, such as other names of commands.
+        names: {text in --help: replacement}, for example to print the name of a command
+            instead of its script.
         argv: the name and the arguments of the program. Default: `sys.argv`.
     """
     if settings:
@@ -359,7 +367,7 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
     _overrule_flagfiles(arguments)
     verbosity = flags.FLAGS["verbosity"]
     if verbosity.using_default_value:
-        # Only warnings and errors. absl would set 0, which logs all messages.
+        # -1 logs only warnings and errors. absl's default, 0, logs all messages.
         flags.FLAGS.verbosity = -1
     if verbosity.value < 0:
         # 3 also hides errors, because TensorFlow logs a missing GPU as an error.
@@ -386,6 +394,7 @@ def _expand(arguments: list[str]) -> list[str]:
         if name in ("--config", "-config"):
             result += _read_config(value)
             continue
+        # `value` may be the path of a recipe in a checkout: recipes/NAME.flags.
         recipe = _RECIPES.parent / value
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
         is_flagfile = name in ("--flagfile", "-flagfile")
@@ -400,10 +409,10 @@ def _expand(arguments: list[str]) -> list[str]:
             others.append(argument)
     items = _list_defined_fields()
     may_be_empty = {f"--{i.name}" for i in items if i.metadata.get("may_be_empty")}
-    for number, argument in enumerate(others):
-        has_value = number + 1 < len(others) and others[number + 1][:1] != "-"
+    for index, argument in enumerate(others):
+        has_value = index + 1 < len(others) and others[index + 1][:1] != "-"
         if argument in may_be_empty and not has_value:
-            others[number] += "="  # absl needs it in a flag without a value
+            others[index] += "="  # absl expects --name= if there is no value
     lines = flags.FLAGS.read_flags_from_files(others, force_gnu=False)
     # `lines` has the arguments in `others` and the lines of flagfiles. Only the lines
     # of flagfiles need parsing.
@@ -444,10 +453,10 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Resets flags from files that a flag on the command line excludes."""
+    """Resets each flag of a file that a flag on the command line excludes."""
     cli_names = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = _list_defined_fields()
-    # {setting: the names of its flag}.
+    # {setting: the name and the alias of its flag}.
     names = {item.name: {item.name, item.metadata.get("alias")} for item in items}
     for item in items:
         for other in item.metadata.get("excludes", ()):

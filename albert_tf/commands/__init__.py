@@ -1,4 +1,4 @@
-"""The commands of `albert-tf`. Most of them are also scripts of a checkout.
+"""The commands of `albert-tf`. A checkout of the code also has scripts for most.
 
 `albert-tf --help` also prints this table:
 
@@ -63,11 +63,11 @@ def run(name: str, argv: list[str] | None = None) -> None:
         argv: the name of the command and its arguments. Default: `sys.argv`, whose
             first element is the script of the command.
     """
-    # {text of --help: replacement}. Help of `albert-tf` shows commands, not scripts.
+    # {text of --help: replacement}. `albert-tf` shows commands, not scripts.
     names: dict[str, str] = {}
     if argv is not None:
-        for other, script in SCRIPTS.items():
-            names |= dict.fromkeys((f"python {script}", script), f"albert-tf {other}")
+        for command, script in SCRIPTS.items():
+            names |= dict.fromkeys((f"python {script}", script), f"albert-tf {command}")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         # Let Ctrl-C end the process without a traceback, even during imports. During
         # training, the module `data.stopping` replaces this handler.

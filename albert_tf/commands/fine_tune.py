@@ -20,7 +20,8 @@ class FineTuning:
     """Base class of the commands that fine-tune.
 
     Attributes:
-        task_type: the type of task, a name in `registry`.
+        task_type: a task type in `registry.FINE_TUNED`. It selects the class that
+            trains this task type and similar ones.
         SETTINGS: the settings classes of the task, the run, the model and the devices.
     """
 

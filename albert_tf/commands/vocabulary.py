@@ -17,7 +17,7 @@ def main(settings: vocabulary.VocabularySettings) -> None:
     """Trains a vocabulary, and prints its path."""
     # Python's handlers do not run while SentencePiece trains. With the system's default
     # handlers, a signal ends the process at once.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
     vocabulary.train_files(settings)
     print(f"{settings.model_prefix}.model")

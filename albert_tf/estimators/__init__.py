@@ -10,9 +10,9 @@ In reading order:
     pretraining Pretrainer
     pretrained  FillMask, Scorer, SentenceOrder, Embedder: tasks without fine-tuning
 
-`fit` does the same as the scripts, and `predict` does the same as `predict.py`, with
-the packages `train` and `serve`. As in the scripts, TensorFlow's own log lines
-are off unless TF_CPP_MIN_LOG_LEVEL in the environment asks for them.
+`fit` does the same as the scripts that train, and `predict` the same as `predict.py`,
+with the packages `train` and `serve`. As in the scripts, TensorFlow's own log lines
+are off, unless TF_CPP_MIN_LOG_LEVEL in the environment turns them on.
 """
 
 import os

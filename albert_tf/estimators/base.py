@@ -50,10 +50,8 @@ Metrics = dict[str, float]
 # The settings classes that all fine-tuned estimators share.
 COMMON_SETTINGS = (ModelSettings, DistributionSettings)
 # {short name of a setting: its flag}.
-ALIASES = {
-    **{"batch_size": "train_batch_size", "epochs": "num_train_epochs"},
-    **{"classes": "labels", "text": "text_columns", "label": "label_column"},
-}
+ALIASES = {"batch_size": "train_batch_size", "epochs": "num_train_epochs"}
+ALIASES |= {"classes": "labels", "text": "text_columns", "label": "label_column"}
 ExportFormat = Literal["saved_model", "hf", "keras", "onnx", "litert"]
 # {setting that an evaluation does not use: None}.
 _UNUSED = dict.fromkeys(("export_dir", "threshold_to_export", "wandb", "mlflow"))
@@ -108,11 +106,11 @@ class Model(BaseEstimator):
     def default_settings(cls) -> dict[str, Any]:
         """Returns the settings that the class takes, with their defaults.
 
-        They also have their short names, see `ALIASES`.
+        A setting with a short name in `ALIASES` is present under both names.
         """
         items = [item for group in cls.settings_classes for item in flags.fields(group)]
         values = {item.name: item.default for item in items} | {**cls.defaults}
-        values |= {k: values[flag] for k, flag in ALIASES.items() if flag in values}
+        values |= {key: values[flag] for key, flag in ALIASES.items() if flag in values}
         return {name: values[name] for name in sorted(values.keys() - {*cls.reserved})}
 
     @classmethod
@@ -140,10 +138,10 @@ class Model(BaseEstimator):
 
     def _check_names(self, names: Iterable[str], valid: Sequence[str]) -> None:
         """Raises InputError for a name of a setting that is not in `valid`."""
-        kind = type(self).__name__
+        class_name = type(self).__name__
         for name in set(names).difference(valid):
             expected = " or ".join(difflib.get_close_matches(name, valid, 1) or valid)
-            raise InputError(f"{kind}: no setting {name!r}; expected {expected}")
+            raise InputError(f"{class_name}: no setting {name!r}; expected {expected}")
 
     def _load_predictor(self, path: str | Path | tuple, options: Values) -> Any:
         """Opens and caches a model for raw text.
@@ -166,7 +164,7 @@ class Model(BaseEstimator):
 
         Args:
             data: one text, or a table as `rows.read` takes it.
-            fields: the keys of a row, see `Predictor.fields`.
+            fields: {key of a row: whether its value is a list}, see `Predictor.fields`.
             choices: lists of columns. The first list whose columns the table has is
                 used. The names of the fields are the last choice.
         """
@@ -222,8 +220,8 @@ def _build_settings(settings_class: type, values: Values) -> Any:
         if name not in values:
             continue
         value = values[name]
-        # A dict is stored as a list of "key=value". A single text or path is also valid
-        # for a field that is a list.
+        # No field is a dict, so a dict becomes a list of "key=value". For a field that
+        # is a list, a single text or path is also valid.
         if isinstance(value, Mapping):
             value = [f"{rows.label_to_text(k)}={item}" for k, item in value.items()]
         elif rows.is_path(value) and get_origin(hint) is tuple:
@@ -259,7 +257,8 @@ class Trained(Model):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Adds the settings to the signature of `fit`, for `help` and editors."""
         super().__init_subclass__(**arguments)
-        # A class that inherits `fit` inherits the wrapper of its base class.
+        # In a class that inherits `fit`, `cls.fit` is the wrapper of the base class.
+        # `unwrap` returns the function inside.
         plain_fit: Any = inspect.unwrap(cls.fit)
 
         @functools.wraps(plain_fit)
@@ -336,9 +335,10 @@ class Trained(Model):
 class FineTuned(Trained):
     """A model that is fine-tuned with `fit`.
 
-    `epochs` is `num_train_epochs` and `batch_size` is `train_batch_size`. By default
-    `fit` trains three epochs, warms up for a tenth of the steps and evaluates after
-    each epoch. All other defaults are those of the script.
+    The setting `epochs` is the flag `num_train_epochs`, and `batch_size` is
+    `train_batch_size`. By default, `fit` trains three epochs, warms up for a tenth of
+    the steps and evaluates after each epoch. All other defaults are those of the
+    script.
     """
 
     # The class of the task.
@@ -349,20 +349,22 @@ class FineTuned(Trained):
     columns: ClassVar[tuple[str, ...]]
     # {split: the flag for its file}.
     files: ClassVar[Mapping[str, str]] = FILES
-    # The columns of a table whose values are lists.
+    # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
-    # Converts the examples that `read_examples` reads from a file to the rows of
-    # `__call__`: a tuple of the values of a row, or only a text if there is one field.
+    # Converts the examples that `read_examples` reads from a file to rows for
+    # `__call__`. A row is a tuple with a value for each field, or a text if there is
+    # only one field.
     _to_inputs: Callable[[Any], list[Any]]
     # The folders of the models of an ensemble; empty for one model.
     members_: tuple[str, ...] = ()
-    reserved: ClassVar[Sequence[str]] = (
-        *("output_dir", "init_checkpoint", "albert_hub_module_handle", "checkpoint"),
-        *("ensemble", "ensemble_search", "task_name", "data_dir", "labels"),
-        *(*FLAGS.values(), *FILES.values(), "dev_file", "test_file"),
-    )
+    reserved: ClassVar[tuple[str, ...]] = (*FLAGS.values(), *FILES.values())
+    reserved += ("output_dir", "init_checkpoint", "albert_hub_module_handle", "labels")
+    reserved += ("checkpoint", "ensemble", "ensemble_search", "task_name", "data_dir")
+    reserved += ("dev_file", "test_file")
     defaults: ClassVar[Values] = {
-        **{"num_train_epochs": 3.0, "warmup_proportion": 0.1, "eval_every_epochs": 1.0}
+        "num_train_epochs": 3.0,
+        "warmup_proportion": 0.1,
+        "eval_every_epochs": 1.0,
     }
 
     @classmethod
@@ -370,9 +372,9 @@ class FineTuned(Trained):
         """Opens a fine-tuned model, or an ensemble of several.
 
         Args:
-            folder: folder of `save` or of a run. A list of folders or of patterns, such
-                as "runs/mrpc/run-*", is an ensemble. An ensemble answers with the mean
-                of its models; only one model is in memory at a time.
+            folder: the folder that `save` or a run has written. A list of folders or of
+                patterns, such as "runs/mrpc/run-*", is an ensemble. An ensemble answers
+                with the mean of its models; only one model is in memory at a time.
                 `sklearn.base.clone` copies only the first model of an ensemble.
             **settings: see the class.
 
@@ -433,7 +435,7 @@ class FineTuned(Trained):
         return self
 
     def evaluate(self, data: Any, labels: Any = None, **settings: Any) -> Metrics:
-        """Returns the metrics of a table with labels.
+        """Returns the metrics of data with labels.
 
         Args:
             data: the data, in the form of `train` in `fit`.
@@ -479,7 +481,7 @@ class FineTuned(Trained):
             InputError: the folder cannot be written, or holds a run or other weights.
         """
         folder = Path(folder)
-        # `save` and a run both write `task.json`, but only a run writes `run.json`.
+        # `save` and runs write `task.json`, but only runs also write `run.json`.
         is_run = (folder / run_file.NAME).exists()
         is_earlier_save = (folder / metadata.TASK).exists() and not is_run
         if any(folder.glob("*.index")) and not is_earlier_save:
@@ -586,7 +588,8 @@ class FineTuned(Trained):
         Args:
             split: "train", "dev" or "test".
             data: the user's data.
-            labels: the user's labels; None if `data` contains them or lacks labels.
+            labels: the user's labels; None if `data` contains the labels, or if there
+                are none.
             values: {flag: value} for the other flags of the run.
         """
         if labels is not None or not rows.is_path(data):

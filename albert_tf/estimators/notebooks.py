@@ -19,7 +19,8 @@ _DRAW_INTERVAL = 10.0
 
 def is_running() -> bool:
     """Whether this process is the kernel of a notebook."""
-    # A kernel has imported IPython, so nothing is imported here.
+    # A kernel has already imported IPython. So this function does not import it, which
+    # would take time in other processes.
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
@@ -55,7 +56,7 @@ class Progress(io.TextIOBase):
     def show(self) -> None:
         """Shows the metrics of the run; a failure is logged as a warning."""
         with errors.log_failure("table of progress"):
-            # With num_runs, there are several files; the newest one is of the current
+            # With num_runs, there are several files. The newest is from the current
             # run.
             files = self._folder.glob("**/metrics.jsonl")
             path = max(files, key=lambda file: file.stat().st_mtime, default=None)
@@ -84,6 +85,7 @@ def progress_table(metrics: curves.Curves) -> str:
     table = evaluations.drop(columns="eval_loss", errors="ignore")
     loss = pandas.Series(metrics["train"]["loss"], dtype=float)
     if len(table):
+        # The last training loss before each evaluation.
         loss = loss.reindex(table.index, method="ffill")
     table.insert(0, "training loss", loss)
     table = table.tail(_MAX_ROWS).reset_index(names="step")

@@ -42,8 +42,8 @@ class Pretrained(Model):
             return list(predictor(self._read(data, predictor.fields)))
         config = PredictSettings(model=str(self.model), input_file=str(data))
         # Each row has its location in the file, for messages.
-        located = text_rows.read(config, (), predictor.fields, log=sys.stderr)
-        return list(predictor.answer_located(located))
+        located_rows = text_rows.read(config, (), predictor.fields, log=sys.stderr)
+        return list(predictor.answer_located(located_rows))
 
     def predictor(self) -> Predictor:
         """Opens the model for raw texts."""
@@ -62,8 +62,8 @@ class FillMask(Pretrained):
         """Returns the likely tokens for each [MASK] of each text.
 
         Returns:
-            For each text a list with an item for each [MASK]: a list of dicts, one for
-            each token, with its probability.
+            A list for each text, which has an item for each [MASK]. An item is a list
+            of dicts, each with a token and its probability.
         """
         return [answer["gaps"] for answer in self(texts)]
 

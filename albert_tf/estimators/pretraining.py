@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from albert_tf.errors import InputError
 from albert_tf.estimators.base import Metrics, Trained, Values
@@ -42,10 +42,8 @@ class Pretrainer(Trained):
     """
 
     settings_classes = (PretrainingSettings, TrainingSettings, DistributionSettings)
-    reserved = (
-        *("albert_config_file", "input_file", "eval_input_file", "output_dir"),
-        *("do_train", "do_eval"),
-    )
+    reserved: ClassVar[tuple[str, ...]] = ("output_dir", "do_train", "do_eval")
+    reserved += ("albert_config_file", "input_file", "eval_input_file")
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **settings: Any) -> Self:
@@ -119,7 +117,7 @@ class Pretrainer(Trained):
 
         Args:
             settings: the user's settings for this call.
-            values: {flag: value} for flags that are not settings.
+            values: {flag: value} for the flags in `reserved`, which the methods set.
             verbose: see `fit`.
         """
         if self.model is None:

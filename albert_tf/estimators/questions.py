@@ -49,7 +49,7 @@ class QuestionAnswerer(FineTuned):
         ]
 
     def _write_rows(self, table, folder, split):
-        # A file in SQuAD's format needs two more keys.
+        # In SQuAD's format, a question also has these two keys.
         for number, row in enumerate(table, 1):
             answers = reading.parse_answers(row["answers"], f"{split}, row {number}")
             row |= {"id": number, "is_impossible": not answers}
@@ -60,7 +60,7 @@ class MultipleChoice(FineTuned):
     """Chooses among options, with the settings of `run_race.py`.
 
     Data is the path of a file of JSON lines, or a table. The keys or columns are
-    `article`, `question`, `options` (a list) and `answer` (a letter, or a number from 0
+    `article`, `question`, `options` (a list) and `answer` (a letter, or an index from 0
     on).
     """
 

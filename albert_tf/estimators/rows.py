@@ -44,11 +44,11 @@ def read(
             value for each column, or single values for one column.
         choices: lists of columns. The first list whose columns the table has is read,
             and other columns of the table are ignored. If the table's columns have no
-            names but numbers from 0 on, a list with the same number of columns is read.
+            names but numbers from 0 on, the first list of the same length names them.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
-        labels: the labels, if the data lacks them: the values of the last column in
-            each list of `choices`.
+        labels: the labels, if the data lacks them. They become the values of the last
+            column in each list of `choices`.
 
     Raises:
         InputError: the data has another form, or a row lacks a value.
@@ -72,7 +72,7 @@ def read(
             is_table = len(getattr(labels, "shape", ())) == 2
             column = _to_frame(labels if is_table else {label: labels})
             table[label] = column.set_axis(table.index)
-    # None replaces NaN.
+    # Missing values (NaN) become None.
     table, rows = table.where(table.notna(), None), []
     for number, cells in enumerate(table.to_dict("records"), 1):
         location = f"{name}, row {number}"
@@ -90,8 +90,8 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
 
     Args:
         data: see `read`.
-        has_list_rows: whether the table has one column of lists, so a row that is a
-            list is a single value.
+        has_list_rows: whether the only column has lists as values. Then a row that is a
+            list is one value.
     """
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
@@ -104,7 +104,8 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
     elif not isinstance(data, pandas.DataFrame):
         data = [*data]
         if has_list_rows:
-            # A list becomes the only cell of its row, instead of several cells.
+            # A list becomes the only cell of its row, instead of several cells. A tuple
+            # or dict already is a row.
             data = [x if isinstance(x, (tuple, Mapping)) else [x] for x in data]
     return pandas.DataFrame(data, dtype=object)
 

@@ -44,11 +44,12 @@ class _Texts(FineTuned):
         columns, label = _list_columns(values), str(values.get("label_column", "label"))
         flags = {"task_name": "custom", "kind": kind, "label_column": label}
         if labels is not None or not rows.is_path(data):
-            # If the user names no columns, the table may instead have those in `_PAIR`.
+            # If the user names no columns, the table may have the columns in `_PAIR`
+            # instead of "text".
             pair = [(*_PAIR, label)] if columns == ("text",) else []
             lists = (label,) if kind == "multi_label" else ()
             table = rows.read(data, [(*columns, label), *pair], split, lists, labels)
-            columns = tuple(table[0])[:-1]  # the text or the pair that the table has
+            columns = tuple(table[0])[:-1]  # without the label: one or two texts
             if split == "train" and kind != "regression":
                 flags["labels_are_json"] = _are_json([row[label] for row in table])
             data = self._write_rows(table, values["output_dir"], split)
@@ -59,7 +60,8 @@ class _Texts(FineTuned):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # A table may have the columns with which the model was trained.
+        # A table may have the columns with which the model was trained, if a row has at
+        # least as many fields.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
@@ -165,7 +167,7 @@ class TokenClassifier(FineTuned):
         return [answer["spans"] for answer in self(texts, **options)]
 
     def _find_columns(self, values):
-        # Both columns have lists.
+        # The values of both columns are lists.
         tokens, tags = values.get("token_column"), values.get("label_column")
         columns = (tokens or "tokens", tags or "tags")
         return columns, columns

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: TF1 checkpoints with further tensors to resume exactly.
+"""Checkpoints of a run: TF1 checkpoints, with extra tensors for an exact resume.
 
 The folder of a run has the files of the released code: `checkpoint`,
 `albert_config.json`, and `model.ckpt-<step>.*` with the optimizer's slots and
 `global_step`. So the released code can resume a run of this code, and vice versa. The
-further tensors have names under `albert_tf/`: the number of examples seen, the states
+extra tensors have names under `albert_tf/`: the number of examples seen, the states
 of the dropout seeds, and the loss scale.
 """
 
@@ -46,9 +46,10 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        # {name of a tensor: state of a dropout seed or of loss scaling}. Seeds are
-        # numbered, because the name of a Keras variable depends on the models that the
-        # process has built before.
+        # {name of a tensor: state of a dropout seed or of loss scaling}. The variables
+        # that are not trained are the states of the seeds. Seeds are numbered, because
+        # the name of a Keras variable depends on the models that the process has built
+        # before.
         self._state = {
             f"albert_tf/seed_{number}": variable
             for number, variable in enumerate(model.non_trainable_variables)
@@ -85,14 +86,14 @@ class Checkpoints:
         self._load(prefix, optimizer=self._optimizer)
         source = weights.open_source(prefix)
         for name, variable in self._state.items():
-            if name in source.ignored:  # the tensors that are not weights
+            if name in source.ignored:  # has the tensors that are not weights
                 variable.assign(source.read(name))
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))
         return count_steps(self._optimizer) * batch_size
 
     def _load(self, prefix: Path, **options: Any) -> None:
-        """Loads weights; an error about another model gets a message of one line."""
+        """Loads weights; if they do not fit the model, the error has one line."""
         try:
             weights.load(self._model, prefix, **options)
         except weights.MisfitError as misfit:
@@ -127,7 +128,7 @@ class Checkpoints:
         """The step and the metrics of the best checkpoint; empty if there is none."""
         path = self._folder / f"{BEST}.json"
         if not (path.exists() and path.with_suffix(".index").exists()):
-            return {}  # none, or the process was killed in `mark_best`
+            return {}  # no best one, or the process was killed in `mark_best`
         return json_values.read_object(path)
 
     def restore_best(self) -> bool:
@@ -161,5 +162,5 @@ class Checkpoints:
 
 
 def count_steps(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns the number of updates of an optimizer, the same on all devices."""
+    """Returns the number of updates that an optimizer has made."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))

@@ -9,10 +9,11 @@ from albert_tf import errors
 from albert_tf.errors import InputError
 
 NAME = "metrics.jsonl"
-# The numbers of a run: curves["eval"]["loss"] is {step: value}, in the order of steps.
+# The metrics of a run. For example, curves["eval"]["loss"] is {step: value}, with steps
+# in ascending order.
 Curves = dict[str, dict[str, dict[int, float]]]
 
-# Keys of an entry whose values are not metrics.
+# Keys of an entry that are not names of metrics.
 _PROGRESS_KEYS = ("step", "time", "waiting_share", "sequences_per_second", "steps")
 # {title of a panel: endings of the names of the metrics that it shows}.
 _PANELS = {
@@ -46,8 +47,8 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 def read(metrics_file: str | Path) -> Curves:
     """Reads the metrics of a run by kind, name and step.
 
-    A resumed run repeats steps. So an entry replaces older entries of the same step and
-    of later steps.
+    A resumed run repeats steps. So a line replaces the lines before it in the file that
+    have the same step or a later one.
 
     Args:
         metrics_file: see `entries`.
@@ -64,7 +65,7 @@ def read(metrics_file: str | Path) -> Curves:
             if name in _PROGRESS_KEYS or type(value) not in (int, float):
                 continue
             curve = curves.setdefault(entry["kind"], {}).setdefault(name, {})
-            # Remove the older numbers of this step and of later steps.
+            # Remove the values of earlier lines for this step and for later steps.
             while curve and next(reversed(curve)) >= entry["step"]:
                 curve.popitem()
             curve[entry["step"]] = value
@@ -80,7 +81,7 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
 
     Args:
         metrics_file: see `entries`.
-        picture: a path (.png, .svg, .pdf), or an open file for PNG.
+        picture: a path (.png, .svg, .pdf), or an open file, which gets a PNG.
 
     Raises:
         InputError: see `read`; or the picture cannot be written.
@@ -97,7 +98,8 @@ def draw(metrics_file: str | Path, picture: str | Path | IO[bytes]) -> None:
             for name, curve in curves.items():
                 # "eval_loss" is the same number as "loss".
                 if name.endswith(endings) and name != "eval_loss":
-                    # Each evaluation gets a marker, because there are few.
+                    # Evaluations are few, so each gets a marker. A single point of
+                    # training also needs one to be visible.
                     marker = "" if kind == "train" and len(curve) > 1 else "o"
                     label = f"{name.replace('_', ' ')}, {kind}"
                     ax.plot([*curve], [*curve.values()], marker=marker, label=label)

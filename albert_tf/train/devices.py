@@ -1,4 +1,4 @@
-"""Devices of a run, and communication of its workers, with `tf.distribute`."""
+"""Devices of a run, and communication between its workers, by `tf.distribute`."""
 
 import contextlib
 import os
@@ -56,16 +56,18 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def choose_pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Chooses the lengths of batches: the multiples of the returned number of tokens.
+    """Chooses a number of tokens: batches are padded to its multiples.
 
-    A batch is padded to the next multiple, or with 0 to the maximum length. If XLA
-    compiles whole steps, it does so once for each length, so there should be few
-    lengths. On a CPU without `xla`, XLA compiles at most GELU, which takes 35 ms for
-    each length. So batches may then have any length.
+    If XLA compiles whole steps, it compiles them again for each length of a batch. So
+    there should be few lengths. On a CPU without `xla`, XLA compiles at most the GELU
+    function. This takes only 35 ms for each length, so there may be many lengths.
 
     Args:
         strategy: the devices.
         xla: whether XLA compiles whole steps; None means only on GPUs.
+
+    Returns:
+        The number of tokens; 0 means to pad all batches to the maximum length.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 0
@@ -77,10 +79,10 @@ def choose_pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> i
 def all_reduce_sum(
     strategy: tf.distribute.Strategy, values: Sequence[float]
 ) -> list[float]:
-    """Returns the sum of each float32 number over the replicas of all workers.
+    """Returns the sum of each of the `values` over the replicas of all workers.
 
-    Each replica of a worker adds the worker's `values`. The call returns only after all
-    workers have made it.
+    Each replica adds the `values` of its worker, in float32. The call returns only
+    after all workers have made it.
     """
 
     def add():
@@ -93,18 +95,16 @@ def all_reduce_sum(
 
 @contextlib.contextmanager
 def wrap_lost_worker(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Turns the errors of a `with` block that come from a lost worker into InputError.
+    """Turns an error into InputError if a lost worker causes it in the `with` block.
 
     If a worker dies or hangs, TensorFlow's coordination service makes all collective
     operations of the other workers fail.
     """
-    error_types = (
-        *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError),
-        *(tf.errors.DeadlineExceededError, tf.errors.CancelledError),
-    )
+    timeouts = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+    others = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
     try:
         yield
-    except error_types as error:
+    except timeouts + others as error:
         if not is_multi_worker(strategy):
             raise
         raise InputError(
@@ -158,7 +158,8 @@ def _connect_workers() -> tf.distribute.Strategy:
     except (ValueError, KeyError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise InputError(f"{source}: cannot connect the workers: {error}") from None
     finally:
-        # The strategy has installed its own handler, which hides SIGTERM from the run.
+        # The strategy has installed a handler of its own, which hides SIGTERM from the
+        # run. Restore the previous handler.
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 

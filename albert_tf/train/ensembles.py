@@ -40,7 +40,7 @@ class _Member(NamedTuple):
     metrics: Mapping[str, float]
 
 
-# The type of `_measure` without its first two parameters.
+# The type of `_measure` with a given task and splits: from answers to metrics.
 _MeasureFunction = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
@@ -59,14 +59,16 @@ def run(
     first.
 
     The answers are probabilities in classification, multiple choice and tagging, and
-    numbers in regression. Answers of SQuAD are merged by text and position;
-    their probabilities and the null odds are means over all members. The output files
-    are the same as for one model. `ensemble.json` has the members and their metrics.
+    numbers in regression. Answers of SQuAD are merged by text and position; their
+    probabilities and the null odds (of "no answer") are means over all members. The
+    output files are the same as for one model, plus `ensemble.json` with the members
+    and their metrics.
 
     Args:
         family: the class of the task.
         settings: the settings of the task.
-        config: the settings of the run; `ensemble` has the folders of the members.
+        config: the settings of the run. `ensemble` has the folders of the members. With
+            --do_train it is empty, because the members are the runs of this call.
         model: the settings of the model.
         devices: the settings of the devices.
         log: receives progress.
@@ -85,9 +87,10 @@ def run(
         return finetune.run(job)
     members = config.ensemble
     if config.do_train:
+        # Here, `config.ensemble` is empty. The members are the runs of this call.
         finetune.run(job.change(do_predict=False))
-        numbers = range(1, config.num_runs + 1)
-        members = tuple(f"{config.output_dir}/run-{number}" for number in numbers)
+        run_numbers = range(1, config.num_runs + 1)
+        members = tuple(f"{config.output_dir}/run-{number}" for number in run_numbers)
     folders = metadata.find_members(members, "--ensemble")
     if len(folders) == 1:
         return finetune.run(job.change(init_checkpoint=folders[0]))
@@ -115,6 +118,7 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         members = [first, *others]
         measure = functools.partial(_measure, task, splits)
         rows = [{"folder": member.folder, **member.metrics} for member in members]
+        # The content of `ensemble.json`.
         table: dict[str, Any] = {"members": rows}
         if search:
             key = task.key_metric
@@ -126,8 +130,8 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         def answer(split: Split) -> Any:
             return ensemble.answers[split.name]
 
-        add_results = metrics.update
-        context = RunContext(job.config, job.writes, job.log, answer, add_results)
+        # The metrics of the predictions are added to `metrics`.
+        context = RunContext(job.config, job.writes, job.log, answer, metrics.update)
         task.predict_and_write(context, splits)
         table["ensemble"] = metrics
         if job.writes:
@@ -149,7 +153,8 @@ def _run_member(
     Args:
         job: the run.
         folder: the folder of the member.
-        first_settings: the settings of the first member; None for the first member.
+        first_settings: the settings of the first member, to read the data; None if this
+            is the first member.
 
     Returns:
         The member's task and splits, and the member with its answers.
@@ -159,8 +164,8 @@ def _run_member(
     job = job.change(
         init_checkpoint=folder,
         albert_hub_module_handle=None,
-        output_dir=folder,
-        cached_dir=str(job.config.cache_dir),  # not the member's folder
+        output_dir=folder,  # its files have priority over those of `init_checkpoint`
+        cached_dir=str(job.config.cache_dir),  # the run's cache, not the member's
     )
     task, splits = finetune.prepare_task(job, first_settings)
     with job.strategy.scope():
@@ -179,7 +184,7 @@ def _run_member(
 def _measure(
     task: FineTuningTask, splits: Splits, answers: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Returns the metrics of answers to the dev splits, or else to the test splits."""
+    """Returns the metrics of the dev splits or, if there are none, the test splits."""
     parts = splits.get("dev") or splits.get("test") or ()
     return task.measure_splits((split, answers[split.name]) for split in parts)
 
@@ -225,6 +230,6 @@ def _search(
         chosen.append(remaining.pop(scores.index(score)))
         folder = chosen[-1].folder
         steps.append({"added": folder, key: score})
-        log(f"Search: {len(chosen)} with {folder}: {key} {score:.4f}")
+        log(f"Search: {len(chosen)} members, added {folder}: {key} {score:.4f}")
     best = max(steps, key=lambda step: step[key])
     return chosen[: steps.index(best) + 1], steps

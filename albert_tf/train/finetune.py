@@ -1,6 +1,7 @@
 """The driver of fine-tuning: data, training, evaluation, predictions and export.
 
-It runs any family of tasks, that is any subclass of `FineTuningTask`.
+It runs all families of tasks. A family is a subclass of `FineTuningTask`, for one or
+more task types. `task.json` has the task type of a model under the key "kind".
 """
 
 import dataclasses
@@ -30,10 +31,10 @@ from albert_tf.train.step import Trainer
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 
-# The file with the metrics of several runs (--num_runs), in their common folder.
+# The file with the metrics of several runs (--num_runs), in `output_dir`.
 _RUNS = "runs.json"
 # The key in `task.json` for the name or path of the initial weights. Only a run without
-# training writes it, see `_save_initial_weights`.
+# training writes this key, see `_save_initial_weights`.
 _INIT_KEY = "init_checkpoint"
 
 
@@ -61,7 +62,7 @@ class Job:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker, as the chief, writes files and logs."""
+        """Whether this worker is the chief, which writes the files and the log."""
         return is_chief(self.strategy)
 
     @property
@@ -84,8 +85,8 @@ def run(job: Job) -> dict[str, float]:
     """Trains, evaluates, predicts and exports, according to the settings of a job.
 
     Returns:
-        The metrics of the best evaluation; with several seeds, of the best seed.
-        Without an evaluation, the metrics of the last steps and of the predictions.
+        The metrics of the best evaluation; with several runs, of the best run. Without
+        an evaluation, the metrics of the last training steps and of the predictions.
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
@@ -157,7 +158,7 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
             job.log(f"Run {number} of {config.num_runs}: {folder}")
         outcome = loop.run(task, settings, job.strategy, job.stream, run_file)
         all_metrics.append(outcome.best or outcome.metrics)
-        # Without an evaluation, there is no key metric, but also only one run.
+        # Without an evaluation, there is no key metric; but then there is only one run.
         scores = [metrics.get(key, 0.0) for metrics in all_metrics]
         if best_run is None or scores[-1] > max(scores[:-1]):
             best_run, best_number = outcome, number
@@ -174,8 +175,8 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
             content = metadata.to_json({**summary, "runs": all_metrics})
             files.write(job.folder / _RUNS, content)
     if config.checkpoint == "best":
-        # This sum waits for all workers. So no worker reads the checkpoint before the
-        # chief has written it.
+        # The result is not used. The call waits for all workers, so no worker reads the
+        # checkpoint before the chief has written it.
         devices.all_reduce_sum(job.strategy, [0.0])
         best_run.checkpoints.restore_best()
     return best_run
@@ -224,8 +225,9 @@ def prepare_task(
 
     Args:
         job: the run.
-        ensemble_settings: in an ensemble, the settings of its first model, which
-            replace the settings in the folder of another model.
+        ensemble_settings: for the second and further models of an ensemble, the
+            settings of the first model. They replace the settings in the folder of the
+            model.
 
     Returns:
         The task, and the encoded splits under "train", "dev" and "test".
@@ -252,7 +254,7 @@ def prepare_task(
 
 
 def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
-    """Returns a split with features: new ones, or those in an earlier run's cache."""
+    """Returns a split with its features, from the cache if an earlier run wrote it."""
     path = job.config.cache_dir / task.settings.cache_file(split.name)
     arrays, is_cached = cache.load_or_make(
         path, task.cache_key(split), lambda: dict(task.encode(split))
@@ -281,7 +283,7 @@ def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
 
 
 def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder:
-    """Opens the folder of the weights, with the flags of `model` in its config.
+    """Opens the folder of the weights, and changes its config as `model` says.
 
     Args:
         config: the settings of the run, which name the weights.
@@ -308,10 +310,11 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
 def _save_initial_weights(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Saves the initial weights of a run without training, for predict.py.
 
-    They are saved only if they are not from a run of this package, because they then
-    lack `task.json`, and only if this run predicts or exports.
+    They are saved only if this run predicts or exports, and if they are not from a run
+    of this package, whose folder predict.py can use directly.
     """
     config, folder = job.config, job.folder
+    # The last folder has the initial weights.
     source = ModelFolder(config.initial_weights, output_dir=folder).folders[-1]
     is_from_run = metadata.is_from_run(metadata.find_task(source))
     is_used = config.do_predict or config.export_dir
@@ -325,7 +328,7 @@ def _save_initial_weights(job: Job, task: FineTuningTask, model: keras.Model) ->
 def _check_num_runs(config: FineTuningSettings) -> None:
     """Checks that --num_runs fits the runs that `output_dir` already has.
 
-    A folder of several runs must not become one of a single run, and vice versa.
+    A folder with several runs must not also get a single run, and vice versa.
     """
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
@@ -352,7 +355,7 @@ def _check_export(export_dir: str, output_dir: str) -> None:
         )
     try:
         saved_models.check_writable(export_dir)
-    except InputError as mistake:
+    except InputError as mistake:  # its message begins with the folder
         raise InputError(f"--export_dir={mistake}") from None
 
 
@@ -385,13 +388,14 @@ def _check_head(
 ) -> None:
     """Checks that existing models have the same head as the task.
 
-    The folder of the run and, without training, the folder of the initial weights may
-    have a model.
+    Checks the model in the folder of the run, or in the folders of several runs.
+    Without training, also checks the model in the folder of the initial weights. A
+    folder without a model passes.
 
     Args:
         config: the settings of the run.
-        head: {key of `task.json`: the required value in all these folders}.
-        run: {key of `task.json`: the required value in the run's folder}.
+        head: {key of `task.json`: the required value in all checked folders}.
+        run: {key of `task.json`: the required value in folders of runs}.
 
     Raises:
         InputError: a value differs.
@@ -400,8 +404,8 @@ def _check_head(
     runs = (output_dir, *output_dir.glob("run-*"))
     expected = {folder: {**run, **head} for folder in runs}
     if not config.do_train:
-        # The head comes from one of these folders. Outside the run's folder, the order
-        # of labels may differ, because loading a head matches labels by name.
+        # The run uses the head of a folder in `sources`. Outside the run's folder, the
+        # order of labels may differ, because loading a head matches labels by name.
         unordered = {key: value for key, value in head.items() if key != "labels"}
         sources = ModelFolder(config.initial_weights, output_dir=output_dir).folders
         for folder in sources:
@@ -410,7 +414,7 @@ def _check_head(
         stored = metadata.read_task(folder)
         for key, value in json.loads(json.dumps(values)).items():
             if stored and stored.get(key) != value:
-                hint = "use another --output_dir" if folder in runs else "must agree"
+                hint = "use another --output_dir" if folder in runs else "must be equal"
                 raise InputError(
                     f"{folder}: a model with {key} {stored.get(key)!r}, but this task "
                     f"has {value!r}; {hint}"
@@ -418,7 +422,7 @@ def _check_head(
 
 
 def _read_saved_settings(job: Job) -> TaskSettings | None:
-    """Returns the stored settings of the head that the run uses; None if it is new.
+    """Returns the stored settings of the head that the run uses; None for a new head.
 
     A Hugging Face model stores only the labels or the type of head.
     """
@@ -430,6 +434,7 @@ def _read_saved_settings(job: Job) -> TaskSettings | None:
         # run's folder, it does not use that run's head.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
+            # Raises an error if the run needs the head of this folder.
             _check_head(config, head={"kind": family.task_types[0]}, run={})
         elif stored and not (config.do_train and is_other):
             return type(job.settings).from_stored(stored, folder / metadata.TASK)

@@ -66,8 +66,8 @@ def lock_output_dir(
 ) -> Iterator[None]:
     """Locks `output_dir` against other runs during a `with` block.
 
-    The chief locks the folder for all workers. If a worker is lost during the block, an
-    InputError says so.
+    The chief locks the folder for all workers. The block also turns the error of a lost
+    worker into InputError.
 
     Raises:
         InputError: see `files.lock_folder`; or a worker was lost.
@@ -120,11 +120,17 @@ def run(
             task.save_assets(folder)
             if run_file is not None:
                 run_file.write(task, reporter.log)
+        # Each replica draws other dropout masks.
         devices.fold_in_replica_id(strategy, model)
         reporter.log_start(model, strategy, count_steps(optimizer))
+        # `flag` holds a signal that asks the run to stop, if one has come.
         with contextlib.closing(reporter), stopping.catch_signals() as flag:
             trainer = Trainer(
-                *(task, config, strategy, model, optimizer),
+                task,
+                config,
+                strategy,
+                model,
+                optimizer,
                 examples_seen=examples_seen,
                 log=reporter.log,
                 flag=flag,
@@ -188,7 +194,7 @@ class Run:
             raise
 
     def _train(self) -> None:
-        """Trains until the last step or an early stop, with all events at intervals."""
+        """Trains until the last step or an early stop; logs, saves and evaluates."""
         config = self._config
         if self._lacks_evaluation():
             self._evaluate()
@@ -209,7 +215,7 @@ class Run:
             self._reporter.log_end(self.best)
 
     def _count_steps_to_event(self) -> int:
-        """Returns the number of steps until the next log, checkpoint or evaluation."""
+        """Returns the number of steps until the next log line, save or evaluation."""
         config, step = self._config, self._step
         if not self._train_metrics:
             return 1  # to log the first step
@@ -225,7 +231,10 @@ class Run:
         return step % interval == 0 or step >= self._config.num_train_steps
 
     def _is_save_late(self) -> bool:
-        """Whether the last checkpoint is older than --save_checkpoints_minutes."""
+        """Whether the last checkpoint is as old as --save_checkpoints_minutes.
+
+        With 0 minutes, checkpoints are saved only at intervals of steps.
+        """
         seconds = 60 * self._config.save_checkpoints_minutes
         return 0 < seconds <= time.monotonic() - self._last_save_time
 
@@ -257,9 +266,9 @@ class Run:
             self.checkpoints.save(self.trainer.examples_seen)
 
     def _should_stop_early(self) -> bool:
-        """Whether the last --early_stopping evaluations did not improve the best score.
+        """Whether --early_stopping evaluations in a row brought no new best score.
 
-        If so, this method logs the reason.
+        If so, this method logs it.
         """
         config, best, step = self._config, self.best, self._step
         patience = config.early_stopping * config.steps_between_evaluations
@@ -279,20 +288,18 @@ def _restore(task, config, model, checkpoints, log) -> int:
     does not train and --checkpoint=best; the newest checkpoint of the run; the initial
     weights; random weights, if the run trains.
     """
-    examples_seen = 0
+    examples = 0
     initial_weights = config.initial_weights
     uses_best = config.checkpoint == "best" and not config.do_train
     if uses_best and checkpoints.restore_best():
         log(f"Using the best checkpoint of {config.output_dir}")
     elif newest := checkpoints.newest():
-        examples_seen = checkpoints.restore(newest, config.train_batch_size)
-        log(
-            f"Resuming from {newest}: weights, optimizer, {examples_seen:,} examples "
-            f"seen"
-        )
+        examples = checkpoints.restore(newest, config.train_batch_size)
+        log(f"Resuming from {newest}: weights, optimizer, {examples:,} examples seen")
     elif initial_weights:
         source = weights.open_source(initial_weights, config.checkpoint)
-        is_complete, group0 = not config.do_train, config.init_from_group0
+        is_complete = not config.do_train  # training can add missing weights
+        group0 = config.init_from_group0
         loaded = task.load(model, source, init_from_group0=group0, complete=is_complete)
         log(f"Starting from {source.path}: {loaded}; fresh optimizer state")
         return 0
@@ -306,7 +313,7 @@ def _restore(task, config, model, checkpoints, log) -> int:
         )
     if initial_weights:
         log(f"--init_checkpoint={initial_weights} is not used")
-    return examples_seen
+    return examples
 
 
 def build_optimizer(config: TrainingSettings) -> keras.optimizers.Optimizer:
@@ -350,8 +357,8 @@ def _check_agreement(strategy, model, optimizer, examples_seen, config) -> None:
         return
     weight = keras.ops.convert_to_numpy(model.trainable_variables[0])
     numbers = (count_steps(optimizer), examples_seen, zlib.crc32(weight.tobytes()))
-    # The sums are float32, which is exact for up to 4096 replicas if each number is
-    # below 4096.
+    # The sums are float32, which is exact below 2^24. So up to 4096 replicas can add
+    # numbers below 4096.
     values = [float(number % 4096) for number in numbers]
     if devices.all_reduce_sum(strategy, values) != [replicas * x for x in values]:
         raise InputError(

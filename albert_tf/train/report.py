@@ -18,7 +18,7 @@ from albert_tf.train import curves, run_file
 from albert_tf.train.trackers import Trackers
 
 _RESULTS = "eval_results.txt"
-# Abbreviations in the names of metrics, for lines of progress.
+# {part of a metric's name: its abbreviation in lines of progress}.
 _SHORT_NAMES = {"masked_lm_": "mlm ", "sentence_order_": "order ", "accuracy": "acc"}
 _GIB = 1 << 30
 
@@ -55,7 +55,7 @@ class Reporter:
         self._bar: tqdm | None = None
         # The files for TensorBoard, by kind of metrics: "train" and "eval".
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
-        # The first progress line creates them.
+        # The loggers to other services, which the first progress line creates.
         self._trackers: Trackers | None = None
 
     def log(self, text: str) -> None:
@@ -83,12 +83,12 @@ class Reporter:
         self.log(f"  precision  {config.precision}")
         if not config.do_train:
             return
-        examples, tokens = config.train_batch_size, self._task.tokens_per_example
+        batch, tokens = config.train_batch_size, self._task.tokens_per_example
         steps, total = max(config.num_train_steps - step, 0), len(self._task.training)
         self.log(
-            f"  batch      {examples:,} sequences x {tokens} tokens\n"
-            f"  training   {steps:,} steps, {steps * examples * tokens:,} tokens, "
-            f"{steps * examples / total:,.2f} epochs of {total:,} examples"
+            f"  batch      {batch:,} sequences x {tokens} tokens\n"
+            f"  training   {steps:,} steps, {steps * batch * tokens:,} tokens, "
+            f"{steps * batch / total:,.2f} epochs of {total:,} examples"
         )
 
     def log_train(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -106,6 +106,7 @@ class Reporter:
             # remaining time.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
+            # The first line of a new run is that of step 1, so this run has resumed.
             if step > 1:
                 self._record("resume", step - 1, {})
             flags = run_file.read_flags(self.folder)
@@ -160,9 +161,9 @@ class Reporter:
     def log_eval(
         self, step: int, metrics: Mapping[str, float], is_best: bool, best: float
     ) -> None:
-        """Logs an evaluation, and adds its block to `eval_results.txt`.
+        """Logs an evaluation, and appends its metrics to `eval_results.txt`.
 
-        **As released:** in fine-tuning, the block ends with `best`. In the released
+        **As released:** in fine-tuning, these metrics end with `best`. In the released
         code, `best` does not include the current evaluation; here it does.
 
         Args:
@@ -179,8 +180,8 @@ class Reporter:
         add_results(self.folder, {**metrics, "global_step": step, **extra})
         self._summarize("eval", step, metrics)
         if self._config.do_train:
-            # This line is written last. If the process is killed before, a resumed run
-            # finds no such line and repeats the evaluation.
+            # This line is written last. If the process is killed earlier, a resumed
+            # run finds no such line and repeats the evaluation.
             self._record("eval", step, metrics)
 
     def log_end(self, best: Mapping[str, float]) -> None:

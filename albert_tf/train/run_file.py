@@ -3,9 +3,10 @@
     {"task": "classification", "flags": {"learning_rate": 2e-05, ...},
      "vocabulary": "<hash>", "versions": {"albert_tf": ..., "tensorflow": ...}}
 
-When a run resumes, the flags that differ from its `run.json` are logged. To repeat a
-run in another folder:
-`albert-tf classify --config=runs/a/run.json --output_dir=runs/b`.
+When a run resumes, the flags that differ from its `run.json` are logged. This command
+repeats a run in another folder:
+
+    albert-tf classify --config=runs/a/run.json --output_dir=runs/b
 """
 
 import contextlib

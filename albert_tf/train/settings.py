@@ -1,6 +1,7 @@
 """The flags that choose the devices of a run.
 
---help prints the first line of the class docstring as a heading, and its `Args:`.
+--help prints the first line of the class docstring as a heading, and the entries under
+`Args:` as the help of the flags.
 """
 
 import dataclasses
@@ -16,8 +17,9 @@ class DistributionSettings(flags.Settings):
 
     Args:
         distribution: Distribution strategy. auto: the TPU with --use_tpu, several
-            workers with TF_CONFIG or Slurm, otherwise all GPUs or the CPU. mirrored:
-            all GPUs, or the devices of --cpu_devices.
+            workers with TF_CONFIG or Slurm, otherwise all GPUs or the CPU. one_device:
+            the first GPU or the CPU. mirrored: all GPUs, or the devices of
+            --cpu_devices. multi_worker: the workers in TF_CONFIG or of Slurm.
         cpu_devices: Number of logical CPU devices, to try --distribution=mirrored
             without GPUs.
         use_tpu: Run on a TPU.

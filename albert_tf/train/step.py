@@ -21,9 +21,9 @@ from albert_tf.train.devices import is_multi_worker, wrap_lost_worker
 
 # Seconds between two lines of progress in an evaluation.
 _LOG_SECONDS = 10.0
-# With several workers, the sums of each step also show whether a worker got a signal to
-# stop. Each worker reads the sums of a step this many steps later. Without the delay,
-# each step would wait for the end of the previous one on the device.
+# With several workers, each step also adds up a number that shows whether a worker got
+# a signal to stop. The workers read the sum of a step this many steps later. Without
+# the delay, each step would wait until the device has computed the previous one.
 _STEPS_TO_AGREE = 4
 # If gradients overflow at this loss scale or below, a lower scale will not help.
 _MIN_LOSS_SCALE = 1.0
@@ -95,13 +95,14 @@ class Trainer:
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         # Yields the training batches; the first call of `train` creates it.
         self._iterator: Any = None
-        # {name of a step: (spec of its batches, graph)}
+        # {"train", "evaluate" or "predict": (spec of the batches, graph of the step)}.
         self._graphs: dict[str, tuple[Any, Callable]] = {}
-        # Tracing a step sets the next three attributes: the names of the losses and
-        # metrics in the result of `_pack`, by kind ("train" or "eval"); the names of
-        # only the losses; and the variables with a gradient.
+        # Tracing a step sets the next three attributes.
+        # {"train" or "eval": names of the losses and metrics in the result of `_pack`}.
         self._metric_names: dict[str, list[str]] = {}
+        # The names of the losses in an evaluation, without other metrics.
         self._eval_loss_names: list[str] = []
+        # The variables that have a gradient, in the order of the gradients.
         self._variables: list[keras.Variable] = []
         self._window = _Window()
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -131,12 +132,13 @@ class Trainer:
         begin = time.perf_counter()
         with self._translate_errors(source):
             if self._on_tpu:
-                count = num_steps
+                count = num_steps  # one result for all updates
                 results = [self._loop_on_device(self._iterator, tf.constant(count))]
             else:
                 results = self._loop_on_host(num_steps)
                 count = len(results)
             sums = np.stack([result["sums"].numpy() for result in results])
+        # The first number of `_pack` is the loss.
         self._check_finite(losses=sums[:, 0], results=results)
         self.examples_seen += count * config.train_batch_size
         window.steps += count
@@ -214,8 +216,8 @@ class Trainer:
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Makes the dataset of this worker.
 
-        A single device gets a plain dataset. The iterators of tf.distribute tune their
-        threads even if the options of the dataset forbid it, see `batches`.
+        A single device gets a plain dataset, because the iterators of tf.distribute
+        tune their threads even if the options of the dataset forbid it (see `batches`).
 
         Args:
             read: makes the dataset of one input pipeline.
@@ -254,9 +256,9 @@ class Trainer:
             count: number of examples in all batches, without padding.
         """
         begin = last = time.perf_counter()
-        for number, batch in enumerate(dataset, 1):
+        for batches_done, batch in enumerate(dataset, 1):
             yield batch
-            now, examples = time.perf_counter(), min(number * batch_size, count)
+            now, examples = time.perf_counter(), min(batches_done * batch_size, count)
             if now - last > _LOG_SECONDS:
                 last = now
                 self._log(
@@ -297,7 +299,7 @@ class Trainer:
             return tf.function(self._differentiate, jit_compile=True, autograph=False)
         if xla is False or self._on_tpu or self._config.precision == "float32":
             return self._differentiate
-        # The context of `fuse_gelu` is used as a decorator here.
+        # As a decorator, the context of `fuse_gelu` is active in each call.
         return layers.fuse_gelu(_fuse)(self._differentiate)
 
     def _loop_on_host(self, count: int) -> list[dict[str, tf.Tensor]]:
@@ -313,7 +315,8 @@ class Trainer:
             self._window.waiting += time.perf_counter() - begin
             self._share_signal()
             results.append(step(batch))
-            # With several workers, the device may not have computed the newest sums.
+            # With several workers, the newest sums are not read, because the device may
+            # not have computed them yet.
             ready = results if self._signal is None else results[:-_STEPS_TO_AGREE]
             if ready and self._must_stop(ready[-1]["sums"]):
                 break
@@ -345,8 +348,8 @@ class Trainer:
         """
         spec = dataset.element_spec
         if name not in self._graphs or self._graphs[name][0] != spec:
-            # AutoGraph would double the time to trace, and no step needs it: none
-            # branches on a tensor.
+            # AutoGraph would double the time to trace. No step needs it, because no
+            # step branches on a tensor.
             graph = tf.function(step, input_signature=[spec], autograph=False)
             self._graphs[name] = spec, graph
         return self._graphs[name][1]
@@ -415,15 +418,17 @@ class Trainer:
     def _accumulate(self, batch, loss_weights):
         """Returns the sums of `_pack` and the gradients of a batch.
 
-        They are added up over the microbatches, one after the other.
+        They are computed for one microbatch after the other, and added up.
         """
         count = self._config.gradient_accumulation_steps
         if count == 1:
             return self._compute_gradients(batch, loss_weights)
+        # {name: all microbatches, stacked on a new first axis}.
         parts = {
             name: tf.stack(tf.split(value, count)) for name, value in batch.items()
         }
 
+        # `i` is the number of a microbatch.
         def take(i):
             return {name: value[i] for name, value in parts.items()}
 
@@ -465,7 +470,8 @@ class Trainer:
         )
         pairs = zip(all_gradients, variables, strict=True)
         kept_pairs = [pair for pair in pairs if pair[0] is not None]
-        gradients, self._variables = map(list, zip(*kept_pairs, strict=True))
+        gradients = [gradient for gradient, _ in kept_pairs]
+        self._variables = [variable for _, variable in kept_pairs]
         return self._pack("train", loss, losses, outputs, batch), gradients
 
     def _replica_evaluate_step(self, batch):
@@ -482,7 +488,7 @@ class Trainer:
         return self._make_predictions(self.model(batch, training=False), batch)
 
     def _make_predictions(self, outputs, batch):
-        """Returns the task's outputs with the number of each example, or {}."""
+        """Returns the task's outputs with each example's number; {} if it has none."""
         predictions = self.task.prediction_outputs(outputs, batch)
         return {**predictions, ROW: batch[ROW]} if predictions else {}
 
@@ -513,12 +519,13 @@ class Trainer:
         """Returns the means of losses and metrics: the sums divided by the weights.
 
         Args:
-            sums: results of `_pack`, added up.
-            kind: the `kind` that `_pack` got.
+            sums: results of `_pack`, added up. From index 2 on, they are pairs of a sum
+                and its weight.
+            kind: "train" or "eval", as in `_pack`.
         """
         return {
-            name: float(sums[2 + 2 * i] / max(sums[3 + 2 * i], 1e-12))
-            for i, name in enumerate(self._metric_names[kind])
+            name: float(sums[2 + 2 * index] / max(sums[3 + 2 * index], 1e-12))
+            for index, name in enumerate(self._metric_names[kind])
         }
 
     def _compute_train_metrics(self, last: Mapping[str, tf.Tensor]) -> dict[str, float]:
@@ -539,7 +546,7 @@ class Trainer:
     def _check_finite(self, losses: np.ndarray, results) -> None:
         """Checks that all losses and gradients of some steps are finite.
 
-        `train` calls this method, so no checkpoint of a bad step is saved.
+        `train` calls this method, so a run ends before it saves a bad step.
 
         Args:
             losses: the loss of each step.

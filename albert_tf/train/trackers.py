@@ -78,7 +78,7 @@ class Trackers:
 
         Args:
             best: step and metrics of the best checkpoint; empty if there is none.
-            is_complete: whether training reached its end, perhaps by early stopping.
+            is_complete: whether training reached its last step or stopped early.
         """
         if best:
             self.log("best", int(best["step"]), best)
