@@ -242,13 +242,14 @@ class BucketedExamples:
     """Examples in memory; a batch has examples of similar length, to save padding.
 
     Training takes a group of examples for several batches, sorts the group by length,
-    divides it into batches and shuffles the batches. A run with another batch size has
-    other groups, so it resumes only at about the same position. A dataset holds no
-    reference to its source: the caller must keep the source as long as the dataset.
+    divides it into batches and shuffles the batches. If a run resumes with another
+    batch size, its groups change, so it continues only at about the same position in
+    the data. A dataset holds no reference to its source: the caller must keep the
+    source as long as the dataset.
 
     Attributes:
         lengths: int [n], the number of tokens of each example.
-        make: makes a batch from the numbers of its examples, int [B], and a length T;
+        make: makes a batch from the indices of its examples, int [B], and a length T;
             returns {name: int32 or float32 [B, ...]}.
         longest: maximum of the length T.
         pad_multiple: T is the length of the batch's longest example, rounded up to a
@@ -278,7 +279,7 @@ class BucketedExamples:
                 yield from source._shuffle_group(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
-        return self._dataset(generate, shard, with_numbers=False)
+        return self._dataset(generate, shard, for_evaluation=False)
 
     def evaluation(self, shard, *, max_batches=None) -> tf.data.Dataset:
         """Makes a dataset that has each example once, as `Records.evaluation` does.
@@ -299,7 +300,7 @@ class BucketedExamples:
                 padding = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([padding, rows]).reshape(-1, size)
 
-        return self._dataset(generate, shard, with_numbers=True)
+        return self._dataset(generate, shard, for_evaluation=True)
 
     def _shuffle_group(self, begin: int, seed: int, size: int) -> np.ndarray:
         """Returns the batches of a training group, in random order.
@@ -310,7 +311,7 @@ class BucketedExamples:
             size: the batch size.
 
         Returns:
-            int [n, size], the numbers of the examples of each of the n batches.
+            int [n, size], the indices of the examples of each of the n batches.
         """
         count = _batches_to_sort(len(self), size) * size
         # The epoch of each example of the group, and its position in that epoch.
@@ -326,22 +327,22 @@ class BucketedExamples:
         # above.
         return np.random.default_rng([seed, begin, 1]).permutation(rows)
 
-    def _dataset(self, generate, shard, with_numbers) -> tf.data.Dataset:
-        """Makes a dataset from the numbers of the examples.
+    def _dataset(self, generate, shard, for_evaluation) -> tf.data.Dataset:
+        """Makes a dataset from the indices of the examples.
 
         Args:
             generate: a generator function. It takes this object, and yields for each
-                batch the numbers of its examples, int [B], with -1 for padding.
+                batch the indices of its examples, int [B], with -1 for padding.
             shard: the rows of each batch that this pipeline reads.
-            with_numbers: whether batches have `row` and `example_weight`.
+            for_evaluation: whether batches have `row` and `example_weight`.
         """
-        # TensorFlow never releases `pipeline_batches`, so this function must not hold
-        # the examples.
+        # TensorFlow never releases the generator function `pipeline_batches` below. So
+        # it gets only a weak reference to this object and its examples.
         source = weakref.proxy(self)
 
         def make_batch(rows, length, padding_row=0):
             batch = source.make(np.where(rows >= 0, rows, padding_row), length)
-            if not with_numbers:
+            if not for_evaluation:
                 return batch
             weight = (rows >= 0).astype(np.float32)
             return {**batch, ROW: rows.astype(np.int32), "example_weight": weight}
@@ -386,8 +387,8 @@ def unshuffle(
     have arrived.
 
     Args:
-        outputs: {name: [B, ...]} for each batch. `ROW` has the numbers of the examples;
-            padding has the number -1, and its outputs are dropped.
+        outputs: {name: [B, ...]} for each batch. `ROW` has the indices of the examples;
+            padding has the index -1, and its outputs are dropped.
 
     Yields:
         {name: [...]}, the outputs of each example.
@@ -424,7 +425,10 @@ class InputShard:
 
 
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
-    """Makes batches of single records, with only the rows that one pipeline reads."""
+    """Groups single records into batches.
+
+    Keeps only the rows that this pipeline reads.
+    """
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
     context = shard.context
     return raw_records.shard(context.num_input_pipelines, context.input_pipeline_id)

@@ -28,7 +28,7 @@ class Pretrained(Model):
     task_type: ClassVar[str]
 
     def __call__(self, data: Any) -> list[dict[str, Any]]:
-        """Answers rows as `predict.py` does; returns a dict for each row.
+        """Makes predictions for rows, as `predict.py` does; returns a dict for each.
 
         Args:
             data: texts; a table with the columns `predictor().fields`; or the path of a

@@ -76,8 +76,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
             KerasHub preset folder, a .keras file, or a name to download, such as
             albert_base_v2 or hf://owner/name.
         output: Output path. For tf1, a folder or a prefix such as out/model.ckpt; for
-            hf, a folder; for keras, a .keras file; for litert and onnx, a .tflite or
-            .onnx file, or a folder, which predict.py can use without TensorFlow.
+            hf, a folder; for keras, a .keras file; for litert and onnx, a folder that
+            predict.py can use without TensorFlow, or a single .tflite or .onnx file.
         output_format: Output format: tf1 for the released code, hf for transformers,
             keras for Keras, litert for LiteRT (TensorFlow Lite), onnx for ONNX Runtime.
         precision: Precision of the weights in litert and onnx. int8 also rounds the

@@ -326,8 +326,9 @@ def _add_end_log_probs(
 ) -> str:
     """Adds the log-probability of each end for each start, float32 [B, S, T]."""
     starts = _gather_positions(graph, states, start_index)
-    # The input of this layer is a state followed by a start. The upper half of the
-    # kernel multiplies the state, the lower half multiplies the start.
+    # The input of `end_hidden` is the state of a token, concatenated with the state of
+    # the start token. The upper half of the kernel multiplies the state, the lower half
+    # multiplies the start.
     layer = head.end_hidden
     upper, lower = np.split(np.asarray(layer.kernel), 2)
     state_kernel = graph.store(f"{layer.kernel.path} of the state", upper)

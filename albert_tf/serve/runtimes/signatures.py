@@ -30,9 +30,9 @@ class Signature:
 def build_signature(model: keras.Model, outputs: Sequence[str] = ()) -> Signature:
     """Returns the signature of one of `albert_tf.model.models`.
 
-    The model can have the outputs that its `call` returns: the outputs of its head,
-    `sequence_output` except for a classifier and for multiple choice, and
-    `pooled_output` except for multiple choice.
+    An export can have these outputs: the outputs of the head; `sequence_output`, but
+    not for a classifier or multiple choice; and `pooled_output`, but not for multiple
+    choice.
 
     Args:
         model: an encoder, or an encoder with a head.

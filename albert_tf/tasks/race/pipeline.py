@@ -27,8 +27,8 @@ class MultipleChoicePipeline(FineTunedPipeline):
         return Example(row, [{name: value[0] for name, value in batch.items()}])
 
     def score(self, example, outputs):
-        # In a batch, questions with fewer options are padded. The scores of padding are
-        # dropped here.
+        # In a batch, questions with fewer options are padded. The logits of padding are
+        # masked, so its probabilities are 0. They are dropped here.
         count = len(example.inputs[0]["input_ids"])
         return softmax(outputs[0]["logits"])[:count]
 

@@ -192,7 +192,7 @@ class QuestionAnswering(base.FineTuningTask):
         return {name: mean * count for (name, count), mean in pairs}
 
     def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
-        """Returns half of the share that the base class computes, **as released**.
+        """Returns half of the result of the base class, **as released**.
 
         So the loss of a linear head is the mean of the start loss and the end loss. The
         loss of a conditional head is half the sum of its three losses.
@@ -248,9 +248,9 @@ class QuestionAnswering(base.FineTuningTask):
     def predict_and_write(self, context: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold.
 
-        The stored threshold is for questions other than the scored ones. It comes from
-        --fit_threshold, otherwise from --null_score_diff_threshold, otherwise from the
-        run's `task.json`.
+        `task.json` has a threshold for other questions than the scored ones.
+        --fit_threshold replaces it with the best one for the scored questions, and
+        --null_score_diff_threshold with its value. Without these flags, it stays.
         """
         settings = self.settings
         # Whether `threshold` replaces the one in `task.json`.
@@ -336,7 +336,7 @@ def _resolve_settings(
     Args:
         settings: the settings of the task, from flags.
         saved: the settings in the model's folder, or None.
-        do_train: whether the run trains, and does not use the saved threshold.
+        do_train: whether the run trains. If it does, the saved threshold is not used.
         version: the SQuAD version of the files; None if no file was read.
     """
     saved = saved or SquadSettings()

@@ -166,7 +166,8 @@ def _group_words(word_type: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
         row: int [N], the index of each word's text.
     """
     same = (word_type[1:] == word_type[:-1]) & (row[1:] == row[:-1])
-    # The first word continues no span. The slice removes its value if N is 0.
+    # The padding says that the first word continues no span. If N is 0, there is no
+    # word, and the slice removes the padding.
     continues = tf.pad(same, [[1, 0]])[: tf.size(word_type)]
     in_span = word_type >= 0
     return in_span, in_span & (begins_span | ~continues)
