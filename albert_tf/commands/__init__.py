@@ -63,7 +63,8 @@ def run(name: str, argv: list[str] | None = None) -> None:
         argv: the name of the command and its arguments. Default: `sys.argv`, whose
             first element is the script of the command.
     """
-    # {text of --help: replacement}. `albert-tf` shows commands, not scripts.
+    # {text in --help: replacement}. Only `albert-tf` passes `argv`. Its --help shows
+    # commands instead of scripts.
     names: dict[str, str] = {}
     if argv is not None:
         for command, script in SCRIPTS.items():

@@ -25,10 +25,10 @@ from albert_tf.corpus.config import CorpusSettings
 # `do_permutation`), the replacement of tokens, the shuffle of permuted tokens, and the
 # order of A and B (in `dynamic_masking`).
 _SPANS, _SPANS_TO_PERMUTE, _REPLACEMENT, _SHUFFLE, ORDER = range(5)
-# Each word has a key, which decides the turn of the word, and the length of the span
-# that begins with the word. A key has three parts, from the highest bit to the lowest:
-# a random rank (31 bits), a random number for the length (`_BITS` bits), and the word's
-# number in the row (`_BITS` bits).
+# The words of a row are tried in the order of their keys, one word in each turn. The
+# key also decides the length of the span that begins with the word. A key has three
+# parts, from the highest bit to the lowest: a random rank (31 bits), a random number
+# for the length (`_BITS` bits), and the word's number in the row (`_BITS` bits).
 _BITS = 16
 _LOW_BITS = (1 << _BITS) - 1
 # The features that masking adds, and their types.
@@ -170,8 +170,8 @@ class _Spans:
 
     The comment of each private array says whether it has an entry for each maskable
     token or for each of the K words, or is a table. A table is flat, [B * (W + 1)], and
-    has the entry of word n of row b at the index b * (W + 1) + n. So a row has at least
-    one entry after its last word, for the end of this word.
+    has the entry of word n of row b at the index b * (W + 1) + n. So each row has at
+    least one entry after its last word. `_offsets` uses it as the end of the last word.
 
     Args:
         starts: bool [B, T], the first tokens of words.
@@ -214,7 +214,7 @@ class _Spans:
         first_words = np.searchsorted(words, row_begins)
         # The number of words of each row, [B].
         self._word_counts = np.diff(first_words, append=words.size)
-        # The index in `words` of the first word in the row of each word, [K].
+        # For each word, the index in `words` of the first word in the same row, [K].
         row_words = np.repeat(first_words, self._word_counts)
         # The number of each word in its row, from 0, [K].
         self._numbers = np.arange(words.size) - row_words
@@ -231,8 +231,8 @@ class _Spans:
         self._indices = row * self._width + self._numbers
         # Table: whether a span has taken each word.
         self._is_taken = np.zeros(len(starts) * self._width, bool)
-        # Table: for each word, the number in the row of the first word after its text.
-        # A span must end before that word.
+        # Table: for each word, the first word after its text, as a number within the
+        # row. A span must end before that word.
         self._limits = np.zeros(self._is_taken.size, np.int64)
         self._limits[self._indices] = np.repeat(ends, ends - texts) - row_words
         # Table: for each word, the number of maskable tokens before it in its row. The

@@ -3,10 +3,10 @@
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
 A shard reads a fixed random set of ranges, so its documents are a sample of the input.
-If B comes from another document, this document is from the same sample. The records of
-a shard are shuffled and divided into blocks; all duplicates of a document are in the
-same shard. `merge` shuffles the blocks of all shards. The records do not depend on the
-number of workers.
+A pair is two texts, A and B. With NSP (with `released_behaviour` also with SOP), B can
+come from another document of the same sample. The records of a shard are shuffled and
+divided into blocks; all duplicates of a document are in the same shard. `merge`
+shuffles the blocks of all shards. The records do not depend on the number of workers.
 """
 
 import functools
@@ -31,8 +31,9 @@ POOL_BYTES = 1 << 21
 MAX_SHARDS = 4096
 # The size of a group of documents, which are in memory at the same time.
 GROUP_TOKENS = 1 << 20
-# Sizes in tokens of records, including padding. A round is shuffled as a whole, a block
-# (about 200 kB) goes to one output file, and a batch is masked in one call.
+# The sizes of three groups of records, in tokens including padding. A round is the
+# records of some duplicates of a group of documents, and is shuffled as a whole. A
+# block (about 200 kB) goes to one output file. A batch is masked in one call.
 ROUND_TOKENS = 1 << 22
 BLOCK_TOKENS = 1 << 15
 _BATCH_TOKENS = 1 << 19
@@ -178,14 +179,16 @@ class Shard:
 
         If B comes from another document, this document is in the same group. So every
         group has at least two documents, except the first group: it may be a single
-        large document, or the shard's only document.
+        large document, or the shard's only document. Then B comes from this document,
+        too.
         """
         subset, tokenizer = self._plan.subset, self._tokenizer
         lines = self._read_documents()
         segmented = documents.tokenize(lines, self._config, tokenizer, self.counts)
-        # Until `_assemble` restores the ids, an unknown token that continues a word has
-        # another id, which marks it: with the word start rule "released", the id of
-        # [MASK]; with "spaces", an id larger by `vocab_size`.
+        # An unknown token has one of three ids: the id of [UNK]; or, if it continues a
+        # word, the id of [MASK] (word start rule "released") or the id of [UNK] plus
+        # `vocab_size` (rule "spaces"). `_assemble` replaces the last two with the id of
+        # [UNK].
         unknown = {tokenizer.unk_id, tokenizer.mask_id}
         unknown.add(tokenizer.unk_id + tokenizer.vocab_size)
         group, min_size = pairs.Group(), 1
@@ -310,7 +313,8 @@ class Shard:
         if config.word_start_rule == "released":
             # [MASK] marks the unknown tokens that continue a word.
             ids[ids == tokenizer.mask_id] = tokenizer.unk_id
-        # With the rule "spaces", `vocab_size` is added to ids that continue a word.
+        # With the rule "spaces", `documents._encode_words` has added `vocab_size` to
+        # all ids that continue a word. This line removes it.
         ids[ids >= tokenizer.vocab_size] -= tokenizer.vocab_size
         if not config.released_behaviour:
             # The first token of A and of B counts as the start of a word.

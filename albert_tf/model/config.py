@@ -305,6 +305,5 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# The two small sizes of albert_zh, with the other values of version 2. There are no
-# released weights for these configurations.
+# The sizes `tiny` and `small` of albert_zh. All other values are those of version 2.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

@@ -205,9 +205,10 @@ class AlbertEncoder(_ConfiguredModel):
         outputs: list = []
         blocks = list(self.blocks_in_order())
         recomputes = self.config.recompute == "block"
-        # Whether to call `order_gradients`. JAX and PyTorch order gradients themselves.
-        # In 16 bits without recomputation, no order is needed: `cast_once` gives kernel
-        # gradients of 16 bits, which take less memory.
+        # Whether to call `order_gradients`. Without it, TensorFlow holds L gradients of
+        # each shared kernel at the same time; JAX and PyTorch add them up as they go.
+        # Mixed precision without recomputation does not need it, because the gradients
+        # of `cast_once` have 16 bits, which take less memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[layers.Dense] = set()
@@ -359,8 +360,8 @@ class AlbertPretrainer(_ModelWithHead):
         """Returns only the logits of `call`, with less computation.
 
         The last block computes only the first position and the masked positions. With
-        I = 4 H, this saves about 5 / 6 of the last block's matrix products at every
-        other position.
+        I = 4 H, this saves about 5 / 6 of the last block's matrix products at all
+        remaining positions.
 
         Args:
             inputs: see `call`; `masked_lm_positions` is required.

@@ -136,9 +136,9 @@ class Task(abc.ABC):
         """
 
     def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
-        """Returns the share of one part in the loss to minimise.
+        """Returns the contribution of a part of a batch to the loss of the batch.
 
-        The shares of all parts add up to the loss of the batch: the sum of its mean
+        The contributions of all parts add up to this loss: the sum of the batch's mean
         losses.
 
         Args:

@@ -156,7 +156,7 @@ class Pretraining(base.Task):
         return sums
 
     def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
-        """Returns the share of one part of a batch in the loss to minimise.
+        """Returns the contribution of a part of a batch to the loss of the batch.
 
         **As released:** an epsilon is added to the number of masked tokens.
         """
@@ -235,7 +235,8 @@ class _Records:
             sizes=tuple(n or records.count(path) for path, n in counts.items()),
             spec=spec,
             prepare=prepare,
-            # Values are checked only in files without a description or changed files.
+            # Values are not checked if every file has a description and its size has
+            # not changed.
             limits=_list_limits(spec, config) if None in counts.values() else {},
         )
         records.check(self.source.files, spec)
@@ -262,7 +263,9 @@ class _Records:
         }
         tokenizer = None
         flag = "vocab_file" if vocabulary.suffix == ".txt" else "spm_model_file"
-        # The records may be from another machine, where other file names are valid.
+        # The vocabulary file may be missing, or its name may be invalid on this system
+        # (ValueError). Then only its name, the fingerprint and the settings are
+        # written.
         with contextlib.suppress(InputError, ValueError):
             tokenizer = tokenization.load(**{flag: str(vocabulary), **cleaning})
         if tokenizer and tokenizer.fingerprint != self.fingerprint:

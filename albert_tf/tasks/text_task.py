@@ -74,8 +74,9 @@ class TextTask:
         headers: the column names of splits whose tables have no header.
         submission: the name of the submission file of each split that the benchmark's
             website scores.
-        label_names: other names of the labels, in the order of `labels`. A loaded head
-            may have these names.
+        label_names: other names of the labels, in the same order. The labels stored
+            with existing weights may have these names, for example ("negative",
+            "positive") for ("0", "1").
         aliases: other names of the task.
     """
 

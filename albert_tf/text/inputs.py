@@ -166,7 +166,7 @@ def cut(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
 
 def concatenate(parts: Sequence[Inputs]) -> Inputs:
     """Joins the inputs of one or more parts, one part after the other."""
-    if len(parts) == 1:  # saves a copy of the largest data sets, which have one part
+    if len(parts) == 1:  # avoids a copy of the largest data sets, which have one part
         return parts[0]
     lengths = np.concatenate([part.lengths for part in parts])
     return Inputs(

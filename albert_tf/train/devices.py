@@ -36,7 +36,7 @@ def create(config: DistributionSettings) -> tf.distribute.Strategy:
             cpu, [tf.config.LogicalDeviceConfiguration()] * config.cpu_devices
         )
     kind = config.distribution
-    if kind == "multi_worker" or (kind == "auto" and _environment_names_workers()):
+    if kind == "multi_worker" or (kind == "auto" and _has_worker_variables()):
         return _connect_workers()
     gpus = tf.config.list_logical_devices("GPU")
     if kind == "mirrored" or (kind == "auto" and len(gpus) > 1):
@@ -100,11 +100,11 @@ def wrap_lost_worker(strategy: tf.distribute.Strategy) -> Iterator[None]:
     If a worker dies or hangs, TensorFlow's coordination service makes all collective
     operations of the other workers fail.
     """
-    timeouts = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
-    others = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
+    lost: tuple = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+    lost += (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
     try:
         yield
-    except timeouts + others as error:
+    except lost as error:
         if not is_multi_worker(strategy):
             raise
         raise InputError(
@@ -134,7 +134,7 @@ def fold_in_replica_id(strategy: tf.distribute.Strategy, model: keras.Model) -> 
             value.assign(value + tf.constant([int(replica), 0], value.dtype))
 
 
-def _environment_names_workers() -> bool:
+def _has_worker_variables() -> bool:
     """Whether TF_CONFIG is set, or srun started this process as one of several."""
     in_slurm_step = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
     return "TF_CONFIG" in os.environ or in_slurm_step
@@ -142,7 +142,7 @@ def _environment_names_workers() -> bool:
 
 def _connect_workers() -> tf.distribute.Strategy:
     """Finds and connects the workers."""
-    if not _environment_names_workers():
+    if not _has_worker_variables():
         raise InputError(
             "--distribution=multi_worker: needs TF_CONFIG in the environment, or a "
             "start with Slurm's srun"

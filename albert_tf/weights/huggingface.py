@@ -213,6 +213,8 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     scheme = "first" if spec.add_dummy_prefix else "never"
     cuts: list[Step] = [{**metaspace, "prepend_scheme": scheme}]
     if spec.add_dummy_prefix:
+        # Without splitting, "Metaspace" inserts a word mark only at the beginning of
+        # the input, so `_NO_WORD_START` is not needed.
         steps += _begin_words_after_masks(pieces, _NO_WORD_START if can_split else "")
         cuts = _cut_words(metaspace) if can_split else cuts
     return {
@@ -232,8 +234,9 @@ def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[
     """Makes steps that give text after a [MASK] the ids of `inputs.encode_masked`.
 
     transformers cuts a text at each [MASK], and applies the steps to each part. A part
-    begins a new word if any piece consists of the word mark, the first character of the
-    part, and perhaps more. Otherwise `no_word_start` is inserted before the part.
+    begins a new word if it begins with a space, or if a piece begins with the word mark
+    and the first character of the part. Otherwise `no_word_start` is inserted before
+    the part.
     """
     initials = {p[1] for p in pieces if len(p) > 1 and p[0] == WORD_MARK}
     is_initial = initials.__contains__
@@ -260,7 +263,8 @@ def _cut_words(metaspace: Step) -> list[Step]:
         # Replaces spaces by word marks, and inserts a mark at the beginning of the
         # input.
         {**mark, "prepend_scheme": "first"},
-        # Cuts at each mark, and removes it, at the beginning with `_NO_WORD_START`.
+        # Cuts at each mark and removes it. At the beginning of the input, a
+        # `_NO_WORD_START` after the mark is removed, too.
         {**split, "pattern": {"Regex": f"{WORD_MARK}{_NO_WORD_START}?"}},
         # Inserts a mark before each word.
         {**mark, "prepend_scheme": "always"},

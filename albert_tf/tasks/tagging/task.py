@@ -71,9 +71,11 @@ class Tagging(base.FineTuningTask):
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
         for part in run_settings.parts:
-            # The training data may have labels that the saved model lacks.
-            expected = settings.labels if part == "train" else labels
-            splits[part] = [Split(part, _read(settings, part, expected, log))]
+            # `_read` uses the labels only to decide whether to convert tags to IOB2.
+            # The saved labels do not count for the training data, which may have other
+            # labels.
+            known_labels = settings.labels if part == "train" else labels
+            splits[part] = [Split(part, _read(settings, part, known_labels, log))]
         if settings.labels is None and "train" in splits:
             labels = reading.all_labels(splits["train"][0].examples)
             if set(labels) < set(saved_labels or ()):
@@ -85,8 +87,9 @@ class Tagging(base.FineTuningTask):
             reading.check_labels(path, split.examples, labels)
         # A run writes predictions for the dev split, too.
         splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
-        # `head_labels` is only the value of --labels, which may name the labels of a
-        # loaded head.
+        # Unlike `labels`, `head_labels` never comes from a file: it is the value of
+        # --labels. The base class takes it as the labels of a loaded head if the head
+        # has no saved labels, or saved labels that do not match `labels`.
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -99,7 +102,10 @@ class Tagging(base.FineTuningTask):
         lengths = [len(sentence.words) for sentence in split.examples]
         sentences = tf.RaggedTensor.from_row_lengths(counts, lengths)
         size = self.tokens_per_example - 2  # without [CLS] and [SEP]
-        ids, window, position = graph.divide(tokens, sentences, size, self.tokenizer)
+        # For each word, the index of its window and the position of its first token.
+        ids, word_windows, positions = graph.divide(
+            tokens, sentences, size, self.tokenizer
+        )
         bounds = ids.row_splits.numpy()
         return {
             "ids": ids.values.numpy(),
@@ -109,8 +115,8 @@ class Tagging(base.FineTuningTask):
             # No token is removed, because long sentences have several windows.
             "truncated": np.array(0),
             "truncated_pieces": np.array(0),
-            "positions": position.numpy(),
-            "word_bounds": np.searchsorted(window.numpy(), range(ids.nrows() + 1)),
+            "positions": positions.numpy(),
+            "word_bounds": np.searchsorted(word_windows.numpy(), range(len(bounds))),
             "unknown_words": np.sum(counts == 0),
         }
 
@@ -173,7 +179,7 @@ class Tagging(base.FineTuningTask):
             for window, prediction in enumerate(predictions)
         )
         answers = np.concatenate(probabilities)
-        # The number of words before the first sentence, and up to each sentence's end.
+        # 0, and the number of words up to the end of each sentence.
         ends = np.cumsum([0, *(len(sentence.words) for sentence in split.examples)])
         return answers[: ends[ends <= len(answers)][-1]]
 
@@ -197,7 +203,7 @@ class Tagging(base.FineTuningTask):
         return (targets, predictions) if len(predictions) == len(targets) > 0 else None
 
     def _group(self, split: Split, classes: np.ndarray) -> list[list[str]]:
-        """Returns the labels with the class numbers, a list for each sentence."""
+        """Converts class numbers to labels; returns a list of labels per sentence."""
         labels = np.array(self._labels, object)[classes]
         ends = np.cumsum([len(sentence.words) for sentence in split.examples])
         return [each.tolist() for each in np.split(labels, ends) if each.size]

@@ -74,8 +74,8 @@ def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
 
     Returns:
         The name of the class; the key of each option by name; the key of each weight by
-        its name in the table. If the root lacks the attributes, the class is "", there
-        are no options, and the names are the names of the variables.
+        its name in the table of `weights.names`. If the root lacks the attributes, the
+        class is "", there are no options, and the names are the names of the variables.
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
