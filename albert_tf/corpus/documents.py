@@ -270,7 +270,9 @@ def tokenize(
 ) -> Iterator[list[list[int]]]:
     """Yields the segments of each document that has tokens, as token ids.
 
-    A line becomes one segment, or several segments if it has many tokens.
+    A line becomes one segment, or several segments if it has many tokens. With the rule
+    "spaces", an id that continues a word has the vocabulary's size added (see
+    `_encode_words`); `shards` removes it.
 
     Args:
         documents: the lines of each document.

@@ -43,7 +43,8 @@ _PARALLEL_FILES = 16
 # Number of prefetched batches, and of parallel calls that parse records.
 _PREFETCHED = 8
 _PARALLEL_CALLS = 16
-# Minimum number of rows in a call of `Records.prepare`: each call has a fixed cost.
+# Minimum number of rows in a call of `Records.prepare` in training: each call has a
+# fixed cost.
 _ROWS_TO_PREPARE = 512
 # `BucketedExamples` sorts this many batches (training) or examples (evaluation) by
 # length at a time. This limits the number of predictions that wait in memory for their
@@ -56,8 +57,8 @@ _EXAMPLES_TO_SORT = 8192
 def translate_errors(source: "Source", prefix: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors in the block into InputError.
 
-    TensorFlow's messages name an operation, not a record. If a record can be the cause
-    of an error, `records.locate_error` searches for this record.
+    TensorFlow's messages name an operation, not a record. If a record can be the cause,
+    `records.locate_error` searches for it and raises an InputError that names it.
 
     Args:
         source: the examples that the block reads.
@@ -74,6 +75,8 @@ def translate_errors(source: "Source", prefix: Callable[[], str]) -> Iterator[No
         code = getattr(error, "error_code", tf.errors.DATA_LOSS)
         is_record_error = code in (tf.errors.DATA_LOSS, tf.errors.INVALID_ARGUMENT)
         if is_record_error and isinstance(source, Records):
+            # If this finds the record, it raises an InputError that names it.
+            # Otherwise, the error below is raised.
             records.locate_error(source.files, source.spec, source.limits)
         message = errors.summarize(error)
         if code == tf.errors.RESOURCE_EXHAUSTED:
@@ -425,9 +428,10 @@ class InputShard:
 
 
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
-    """Groups single records into batches.
+    """Groups single records, `shard.rows` at a time.
 
-    Keeps only the rows that this pipeline reads.
+    Each batch of B rows is one group for each pipeline, in turn. This function keeps
+    the groups of this pipeline.
     """
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
     context = shard.context
@@ -448,8 +452,8 @@ def _divide_and_prefetch(
 ) -> tf.data.Dataset:
     """Divides a pipeline's batches among its replicas, and prefetches some of them.
 
-    The number of prefetched batches is fixed, and TensorFlow's autotuning of it is off:
-    its thread can delay the deletion of an iterator by up to a minute.
+    The number of prefetched batches is fixed. TensorFlow's autotuning is off, because
+    the autotuning thread can delay the deletion of an iterator by up to a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

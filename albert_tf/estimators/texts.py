@@ -36,7 +36,8 @@ class _Texts(FineTuned):
     files: ClassVar = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 
     def _prepare_split(self, split, data, labels, values):
-        # The flags also describe the table: its columns and the kind of its labels.
+        # Returns the flags of the split: the path of its file, the columns of the table
+        # and the kind of the labels.
         kind = values.get("kind") or self.task_types[0]
         if kind not in self.task_types:
             kinds = " or ".join(self.task_types)
@@ -47,6 +48,7 @@ class _Texts(FineTuned):
             # If the user names no columns, the table may have the columns in `_PAIR`
             # instead of "text".
             pair = [(*_PAIR, label)] if columns == ("text",) else []
+            # The columns whose values are lists.
             lists = (label,) if kind == "multi_label" else ()
             table = rows.read(data, [(*columns, label), *pair], split, lists, labels)
             columns = tuple(table[0])[:-1]  # without the label: one or two texts
@@ -60,8 +62,8 @@ class _Texts(FineTuned):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # A table may have the columns with which the model was trained, if a row has at
-        # least as many fields.
+        # The columns with which the model was trained are also accepted, unless they
+        # are more than `fields`.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
@@ -80,17 +82,17 @@ class TextClassifier(ClassifierMixin, _Texts):
         model.predict(["A fine film."])
 
     Attributes:
-        classes_: the labels, with their types in the data of `fit`, in the order of
-            the columns of `predict_proba`. This is the order of the setting `classes`;
-            without this setting, the labels are sorted. `threshold` applies to
-            `classes_[1]`.
+        classes_: the labels, with the same types as in the data of `fit` (for example
+            int), in the order of the columns of `predict_proba`. This is the order of
+            the setting `classes`; without this setting, the labels are sorted.
+            `threshold` applies to `classes_[1]`.
     """
 
     task_types = ("classification", "multi_label")
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels, with their types in the data of `fit`."""
+        """The labels, with the same types as in the data of `fit` (for example int)."""
         decode = json.loads if self._saved_settings.labels_are_json else str
         values = [decode(label) for label in self._saved_settings.labels]
         # With the dtype object, NumPy does not convert labels of several types to one.
@@ -190,8 +192,8 @@ def _are_json(labels: Sequence[Any]) -> bool:
         labels: a label of each example, or with multi_label a list of its labels.
 
     Raises:
-        InputError: some labels are texts and others are not, or the labels of an
-            example are a row of 0 and 1.
+        InputError: the labels of all examples are rows of 0 and 1, or some labels are
+            texts and others are not.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
     if all(len(each) > 1 and set(each) <= {0, 1} for each in lists):

@@ -207,8 +207,9 @@ class AlbertEncoder(_ConfiguredModel):
         recomputes = self.config.recompute == "block"
         # Whether to call `order_gradients`. Without it, TensorFlow holds L gradients of
         # each shared kernel at the same time; JAX and PyTorch add them up as they go.
-        # Mixed precision without recomputation does not need it, because the gradients
-        # of `cast_once` have 16 bits, which take less memory.
+        # Mixed precision without recomputation does not need `order_gradients`:
+        # `cast_once` makes the kernels 16-bit, so their L gradients need only half the
+        # memory.
         is_ordered = training and keras.backend.backend() == "tensorflow"
         is_ordered &= recomputes or self.compute_dtype == "float32"
         used: set[layers.Dense] = set()
@@ -359,9 +360,9 @@ class AlbertPretrainer(_ModelWithHead):
     def logits(self, inputs, training=False):
         """Returns only the logits of `call`, with less computation.
 
-        The last block computes only the first position and the masked positions. With
-        I = 4 H, this saves about 5 / 6 of the last block's matrix products at all
-        remaining positions.
+        The last block computes only the first position and the masked positions. At all
+        other positions, this saves about 5 / 6 of the last block's matrix products
+        (with I = 4 H).
 
         Args:
             inputs: see `call`; `masked_lm_positions` is required.

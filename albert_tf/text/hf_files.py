@@ -101,7 +101,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             kind = kinds.BYTE
-        # In files of `weights.huggingface`, pieces that must not match end in a space.
+        # `weights.huggingface` writes a space after pieces that must never match text.
+        # Here it is removed.
         name = piece.removesuffix(" ")
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
@@ -130,7 +131,8 @@ def read_cleaning(
         flags: the values of `do_lower_case` and `keep_accents`; None if a flag is not
             set.
         is_wordpiece: whether the tokenizer is WordPiece. WordPiece that does not
-            lower-case always keeps accents, so `keep_accents` in a file is ignored.
+            lower-case always keeps accents. So in a file with `do_lower_case=false`,
+            `keep_accents` is ignored, and `strip_accents=true` is an error.
 
     Returns:
         The values of `do_lower_case` and `keep_accents`. A key that neither a flag nor

@@ -226,8 +226,9 @@ def prepare_task(
     Args:
         job: the run.
         ensemble_settings: for the second and further models of an ensemble, the
-            settings of the first model. They replace the settings in the folder of the
-            model.
+            settings of the first model. `read_examples` uses them instead of the
+            settings in the model's folder. Values that are still missing come from the
+            model's folder.
 
     Returns:
         The task, and the encoded splits under "train", "dev" and "test".
@@ -332,6 +333,7 @@ def _check_num_runs(config: FineTuningSettings) -> None:
     """
     folder = Path(config.output_dir)
     holds_several = (folder / _RUNS).exists()
+    # The end of the message, used only if the folder conflicts (`is_rejected`).
     conflict = "several runs; pass --num_runs"
     is_rejected = holds_several and config.do_train
     if config.num_runs > 1:
@@ -404,8 +406,10 @@ def _check_head(
     runs = (output_dir, *output_dir.glob("run-*"))
     expected = {folder: {**run, **head} for folder in runs}
     if not config.do_train:
-        # The run uses the head of a folder in `sources`. Outside the run's folder, the
-        # order of labels may differ, because loading a head matches labels by name.
+        # Without training, the head comes from the run's folder or from the initial
+        # weights. In the initial weights, the labels may have another order, because
+        # loading a head matches them by name. `setdefault` keeps the strict check for
+        # the run's own folders.
         unordered = {key: value for key, value in head.items() if key != "labels"}
         sources = ModelFolder(config.initial_weights, output_dir=output_dir).folders
         for folder in sources:
@@ -424,7 +428,8 @@ def _check_head(
 def _read_saved_settings(job: Job) -> TaskSettings | None:
     """Returns the stored settings of the head that the run uses; None for a new head.
 
-    A Hugging Face model stores only the labels or the type of head.
+    For a Hugging Face model, the result has only the labels or the type of head; other
+    settings keep their defaults.
     """
     family, config = job.family, job.config
     model_folder = ModelFolder(config.initial_weights, output_dir=config.output_dir)
@@ -434,7 +439,9 @@ def _read_saved_settings(job: Job) -> TaskSettings | None:
         # run's folder, it does not use that run's head.
         is_other = folder in model_folder.folders[1:] and metadata.is_from_run(stored)
         if stored and stored.get("kind") not in family.task_types:
-            # Raises an error if the run needs the head of this folder.
+            # The folder has a head of another family. `_check_head` rejects its
+            # `task.json` if the folder is the run's own or the run does not train.
+            # Otherwise, or without a `task.json`, the folder is skipped.
             _check_head(config, head={"kind": family.task_types[0]}, run={})
         elif stored and not (config.do_train and is_other):
             return type(job.settings).from_stored(stored, folder / metadata.TASK)
