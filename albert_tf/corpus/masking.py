@@ -47,11 +47,12 @@ class Rules:
     """The rules of masking: the settings, and values that follow from them.
 
     **As released:** a random token can be any token of the vocabulary. Here it is never
-    a special token.
+    a special token, unless `released_behaviour` is set.
 
     Args:
         config: `masked_lm_prob` and the other settings of masking. With
-            `released_behaviour`, words and spans can begin in A and end in B.
+            `released_behaviour`, random tokens can be special tokens, and words and
+            spans can begin in A and end in B.
         vocabulary: the result of `manifest.describe_vocabulary`.
 
     Attributes:

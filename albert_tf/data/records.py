@@ -244,7 +244,8 @@ def features_of(path: str) -> dict[str, Feature]:
         for record in tf.data.TFRecordDataset(path, compression(path)).take(1):
             example = tf.train.Example.FromString(record.numpy())
             for name, value in example.features.feature.items():
-                # A feature without a list of values counts as an empty list of bytes.
+                # A feature of bytes, or without a list of values, gets the kind
+                # "bytes", which no spec has.
                 kind = value.WhichOneof("kind") or "bytes_list"
                 length = len(getattr(value, kind).value)
                 features[name] = Feature(kinds[kind], length)  # type: ignore[arg-type]

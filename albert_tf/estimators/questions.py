@@ -41,7 +41,7 @@ class QuestionAnswerer(FineTuned):
         return [answer["answer"] for answer in self(questions, **options)]
 
     def _to_inputs(self, examples):
-        # The values of a row: question and context.
+        # Each tuple is one input of the pipeline: (question, context).
         return [
             (question.text, paragraph.context)
             for paragraph in examples.paragraphs
@@ -83,5 +83,5 @@ class MultipleChoice(FineTuned):
         return np.array([answer["choice"] for answer in self(questions, **options)])
 
     def _to_inputs(self, examples):
-        # The values of a row: article, question and options.
+        # Each tuple is one input of the pipeline: (article, question, options).
         return [(q.article, q.text, [*q.options]) for q in examples]

@@ -189,7 +189,8 @@ def _check_written(model: keras.Model, path: Path) -> None:
     """Reads the written model, and checks that its outputs are equal to `model`'s."""
     source = weights.open_source(path)
     copy = weights.model_for(source, source.config())
-    # `model_for` takes the weights of multiple choice for the weights of a regression.
+    # `model_for` cannot always distinguish multiple choice from regression: both have
+    # the same weights.
     if isinstance(model, models.AlbertMultipleChoice):
         copy = models.AlbertMultipleChoice(source.config())
     weights.load(copy, path)
@@ -265,7 +266,11 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
-    """Returns the inputs of a model: a row of tokens, or a question with one choice."""
+    """Selects from `tokens` and `p_mask` the inputs that the model takes.
+
+    `p_mask` is computed from `tokens`. For multiple choice, each row becomes a question
+    with one choice, [3, 1, T].
+    """
     shapes = build_signature(model).inputs
     return {
         name: value[:, None] if "choices" in shapes[name] else value

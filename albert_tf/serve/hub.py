@@ -58,7 +58,8 @@ def export(settings: HubSettings) -> None:
     )
     source, config, tokenizer = folder.source, folder.config, folder.tokenizer
     model = weights.model_for(source, config)
-    # `parts` is for the log line, `only` for `weights.load`.
+    # `parts` is for the log line, `only` for `weights.load`. `.mlm` and `.sop` are
+    # functions of the module (see below).
     parts, only = "the encoder", None
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")

@@ -72,11 +72,12 @@ def load(path: str | Path, num_threads: int | None = None) -> Session:
 
     Args:
         path: a `.tflite` or `.onnx` file.
-        num_threads: number of threads of one run. By default LiteRT uses one thread for
-            each core, and ONNX Runtime chooses the number.
+        num_threads: number of threads of one run. By default, a LiteRT model gets one
+            thread for each available core, and ONNX Runtime chooses the number.
 
     Raises:
-        InputError: the path is no such file, or the runtime is not installed.
+        InputError: the path is not an existing `.tflite` or `.onnx` file, the file is
+            not a valid model, or ONNX Runtime is required and not installed.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES.values():
@@ -113,7 +114,7 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     from ai_edge_litert.interpreter import Interpreter
 
     try:
-        # By default, LiteRT would use a single thread.
+        # LiteRT's own default is a single thread.
         threads = num_threads or cores.available()
         interpreter = Interpreter(str(path), num_threads=threads)
         interpreter.allocate_tensors()

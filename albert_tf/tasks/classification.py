@@ -72,8 +72,9 @@ class Classification(base.FineTuningTask):
                     f"{', '.join(task.files)}"
                 )
             splits[part] = [early.get(name) or read(task, name) for name in names]
-        # `settings.labels` is still the value of --labels. It is also the order of the
-        # labels in a loaded head.
+        # `settings_fields` replaces `labels` by the labels of the task. `head_labels`
+        # keeps the value of --labels, which can give the order of the labels in a
+        # loaded head.
         fields = {**custom.settings_fields(task), "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 

@@ -19,7 +19,8 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        # Without the key `texts` in `task.json`, the task may have texts or pairs.
+        # Without the key `texts` in `task.json`, the task may have texts or pairs. The
+        # first text of a pair is `text_a` if all rows are pairs, otherwise `text`.
         self.fields = {"text": pipelines.ONE_TEXT, "text_b": pipelines.OPTIONAL_TEXT}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
@@ -93,7 +94,8 @@ def check_threshold(
         labels: the labels of the task.
         multi_label: whether a text can have several labels.
         threshold: the threshold, or None.
-        name: the beginning of an error message, which the threshold follows.
+        name: the text directly before the threshold in an error message, such as
+            "--threshold_to_export=".
 
     Raises:
         InputError: the threshold does not fit.

@@ -24,7 +24,7 @@ class MultipleChoice(base.FineTuningTask):
     """Selects the correct one of C choices (paper, RACE).
 
     The metrics are `eval_accuracy` and `eval_loss`, as released. If questions have
-    levels, they are also `middle_accuracy` and `high_accuracy`.
+    levels, the metrics include `middle_accuracy` and `high_accuracy`, too.
     """
 
     task_types = ("multiple_choice",)
@@ -99,7 +99,8 @@ class MultipleChoice(base.FineTuningTask):
         Args:
             split: the questions.
             answers: the probabilities of choices, float32 [n, C]. If --max_eval_steps
-                ends the evaluation early, only the first questions have answers.
+                ends the evaluation early, only the first questions have
+                predictions.
         """
         labels = _get_labels(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
@@ -129,6 +130,8 @@ class MultipleChoice(base.FineTuningTask):
             # The probability of the correct choice of each labeled question.
             correct = answers[labels >= 0, labels[labels >= 0]]
             loss = -np.log(np.maximum(correct, 1e-30)).mean()  # never log(0)
+            # `answered` is the number of questions with a label; its name in the file
+            # is fixed.
             scores |= {"answered": len(correct), "eval_loss": float(loss), **metrics}
         lines = []
         for question, row in zip(split.examples, answers, strict=True):

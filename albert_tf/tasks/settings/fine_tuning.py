@@ -154,8 +154,8 @@ class ModelSettings(ModelFileSettings):
             Default: the value in the model's config.
         classifier_dropout_prob: Dropout of the new head. Default: the value in the
             model's config, or 0.1.
-        recompute: To save memory, store only the input of each block, and compute the
-            rest again in the backward pass (block); or store everything (none).
+        recompute: What to store for the backward pass. block: only the input of each
+            block, to save memory; the rest is computed again. none: everything.
             Default: the value in the model's config.
     """
 

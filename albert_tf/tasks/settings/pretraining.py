@@ -33,8 +33,8 @@ class PretrainingSettings(MaskingSettings):
             package.
         parameter_sharing: Parameters that the layers share (table 4 of the paper).
             Default: the value in the model's config.
-        recompute: To save memory, store only the input of each block, and compute the
-            rest again in the backward pass (block); or store everything (none).
+        recompute: What to store for the backward pass. block: only the input of each
+            block, to save memory; the rest is computed again. none: everything.
             Default: the value in the model's config.
         masked_lm_budget: Unused; kept for compatibility.
 

@@ -7,7 +7,8 @@ from albert_tf.tasks.squad import answers, features
 from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
 from albert_tf.text import inputs
 
-# The id of the only question of a row. `Answers` has dicts by question id.
+# `answers.Answers` stores its results by question id. A row has only one question; this
+# is its id.
 _ID = ""
 
 

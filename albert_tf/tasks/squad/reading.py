@@ -40,7 +40,8 @@ _QUESTION_KEYS = ("context", "question")
 class Answer(NamedTuple):
     """An answer, and the index of its first character in the context.
 
-    The index is the file's `answer_start`, which `locating` corrects.
+    The index is the file's `answer_start`, unchanged. The module `locating` corrects it
+    later.
     """
 
     text: str

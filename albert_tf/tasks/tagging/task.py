@@ -87,9 +87,9 @@ class Tagging(base.FineTuningTask):
             reading.check_labels(path, split.examples, labels)
         # A run writes predictions for the dev split, too.
         splits["test"] = [*splits.get("dev", ()), *splits.get("test", ())]
-        # Unlike `labels`, `head_labels` never comes from a file: it is the value of
-        # --labels. The base class takes it as the labels of a loaded head if the head
-        # has no saved labels, or saved labels that do not match `labels`.
+        # `head_labels` is the value of --labels; it never comes from a file. The base
+        # class matches the saved labels of a loaded head with `labels`. If there are
+        # none, or they do not match, it uses `head_labels` instead.
         fields = {"labels": labels, "head_labels": settings.labels}
         return dataclasses.replace(settings, **fields), splits
 
@@ -224,7 +224,7 @@ class Tagging(base.FineTuningTask):
         """Returns contents of files by name.
 
         The files are predictions, scores by type of entity or by label, and a picture
-        of the confusion matrix. Only the predictions need no labels.
+        of the confusion matrix. The scores and the picture require labels in the data.
         """
         predictions = self._group(split, answers.argmax(axis=-1))
         columns = _format_columns(split.examples, predictions)
