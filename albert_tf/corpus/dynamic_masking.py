@@ -53,7 +53,8 @@ class DynamicMasking:
 
         Args:
             batch: a batch that `records.parser(self.spec)` has parsed. Its records may
-                have masks already; their number of slots may differ from P.
+                have masks already; their number of slots may differ from P, the
+                `prediction_slots` of `rules.config`.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run: the number of
                 rows before it. A row's masks depend only on `seed` and on its position.
@@ -94,7 +95,8 @@ class DynamicMasking:
         Returns:
             The features, as from `__call__`.
         """
-        # Nothing else is drawn from the run's seed, so `use` can be any number.
+        # `use` separates the draws from one seed. This is the only draw from the run's
+        # seed, so the value of `use` does not matter.
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:

@@ -97,6 +97,7 @@ def _download(url: str, sha256: str | None, work: Path, folder: Path) -> Path:
             cache_dir=str(work),
             cache_subdir="",
         )
+        # `get_file` returns a path that does not exist if the file is not an archive.
         if not os.path.exists(path):
             raise InputError(f"{url}: no archive; expected {expected}")
     return Path(path) if is_archive else work

@@ -1,4 +1,4 @@
-"""Functions that answer raw text in a TensorFlow graph, for SavedModels."""
+"""Functions that predict from raw text in a TensorFlow graph, for SavedModels."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,7 +21,9 @@ _MAX_CHUNK = 32
 
 @dataclasses.dataclass(frozen=True)
 class ServingFunction:
-    """A model with a function that answers texts, see `serve.saved_models.export`.
+    """A model with a function that predicts from texts.
+
+    See `serve.saved_models.export`.
 
     Attributes:
         model: the model.
@@ -55,7 +57,8 @@ class TextInputs(tf.Module):
         tokenizer: the vocabulary.
         max_seq_length: maximum number of tokens of an input.
         truncate: whether to cut long texts before they are tokenized. This saves time
-            if a model input has only their first tokens.
+            for tasks that drop the rest of a long text. Tasks that divide long texts
+            into windows, or that keep their last tokens, need False.
         with_offsets: whether `tokenize.encode_with_offsets` can be used.
 
     Attributes:

@@ -101,8 +101,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             kind = kinds.BYTE
-        # `weights.huggingface` writes a space after pieces that must never match text.
-        # Here it is removed.
+        # In its `tokenizer.json`, `weights.huggingface` appends a space to the name of
+        # each piece that must never match text. This line removes the space.
         name = piece.removesuffix(" ")
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"

@@ -86,7 +86,8 @@ class Checkpoints:
         self._load(prefix, optimizer=self._optimizer)
         source = weights.open_source(prefix)
         for name, variable in self._state.items():
-            if name in source.ignored:  # has the tensors that are not weights
+            # `ignored` has the names of the tensors that are not weights.
+            if name in source.ignored:
                 variable.assign(source.read(name))
         if _EXAMPLES in source.ignored:
             return int(source.read(_EXAMPLES))

@@ -28,9 +28,9 @@ class Trackers:
     `best/eval_accuracy`.
 
     Args:
-        config: the run's settings.
+        config: the run's settings object, which names the services.
         folder: the run's folder; its name becomes the run's name.
-        settings: the values of all flags of the run, by name.
+        settings: {flag: value} for all flags of the run, to log.
         log: receives each warning.
     """
 
@@ -78,7 +78,8 @@ class Trackers:
 
         Args:
             best: step and metrics of the best checkpoint; empty if there is none.
-            is_complete: whether training reached its last step or stopped early.
+            is_complete: True if training reached its last step or ended by early
+                stopping; False if it was interrupted or failed.
         """
         if best:
             self.log("best", int(best["step"]), best)

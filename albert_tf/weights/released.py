@@ -46,6 +46,7 @@ def resolve(path: str | Path) -> Path:
             [folder] = {path.parent for path in root.rglob("albert_config.json")}
         return folder
 
+    # None: no checksum is published.
     return download.make_folder(
         download.home() / "weights" / name, {_ADDRESS.format(name): None}, find_model
     )

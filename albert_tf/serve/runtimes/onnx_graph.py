@@ -150,7 +150,8 @@ def _quantize(file: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # Prevents a warning: the graph has no constants that pre-processing could fold.
+    # The library warns if a model was not pre-processed. This entry says that it was,
+    # because the graph has no constants to fold.
     file.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
@@ -188,7 +189,8 @@ def _add_outputs(graph: _Graph, model: keras.Model, names: set[str]) -> dict[str
         case models.AlbertPretrainer():
             if model.sentence is not None:
                 outputs["sop_logits"] = graph.dense(model.sentence.output_dense, pooled)
-            # Without this output, the graph has no input `masked_lm_positions`.
+            # The MLM head needs the input `masked_lm_positions`, which exists only if
+            # `mlm_logits` is requested.
             if "mlm_logits" in names:
                 outputs["mlm_logits"] = _add_masked_lm(graph, model, states)
         case models.AlbertClassifier():

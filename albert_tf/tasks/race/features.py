@@ -166,5 +166,5 @@ def _compute_bounds(items: Sequence[Sized]) -> np.ndarray:
 
 
 def _take(values: np.ndarray, bounds: np.ndarray, index: int) -> np.ndarray:
-    """Returns the concatenated values of the item with an index."""
+    """Returns the values of item `index` from an array of concatenated items."""
     return values[bounds[index] : bounds[index + 1]]

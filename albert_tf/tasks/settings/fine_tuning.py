@@ -108,8 +108,8 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # `ensemble` is () if the flag has no value: the members are the runs of
-        # --num_runs. Otherwise it has folders, which require a run without training.
+        # The values of `ensemble` are: None, no ensemble; (), the runs of --num_runs;
+        # folders, only without training.
         is_possible = not self.do_train if self.ensemble else self.num_runs > 1
         if self.ensemble is not None and not is_possible:
             raise InputError(
@@ -154,9 +154,9 @@ class ModelSettings(ModelFileSettings):
             Default: the value in the model's config.
         classifier_dropout_prob: Dropout of the new head. Default: the value in the
             model's config, or 0.1.
-        recompute: What to store for the backward pass. block: only the input of each
-            block, to save memory; the rest is computed again. none: everything.
-            Default: the value in the model's config.
+        recompute: What to compute again in the backward pass, to save memory. block:
+            everything except the inputs of the blocks. none: nothing. Default: the
+            value in the model's config.
     """
 
     albert_dropout_prob: float | None = flags.field(None)

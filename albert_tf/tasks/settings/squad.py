@@ -70,6 +70,8 @@ class SquadSettings(TaskSettings):
         None, stored="required", fallback="linear", must_match_head=True
     )
     max_seq_length: int | None = size_field(384, stored="optional")
+    # `is_segment` lowers the default for short models. `has_margin` requires a greater
+    # `max_seq_length`. See `TaskSettings`.
     doc_stride: int | None = size_field(128, is_segment=True)
     max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
@@ -79,8 +81,8 @@ class SquadSettings(TaskSettings):
     null_score_diff_threshold: float | None = flags.field(
         None, excludes=("fit_threshold",)
     )
-    # The threshold for null odds in `task.json`: the value of
-    # --null_score_diff_threshold, or its default.
+    # The field above is the flag. This is the value used: the flag, its default, or a
+    # fitted threshold. `task.json` stores it under the name of the flag.
     threshold: float | None = stored_field("required", key="null_score_diff_threshold")
     # Hash of the ids of the questions on which the threshold is fitted; "" if it is not
     # fitted.
@@ -103,7 +105,11 @@ class SquadSettings(TaskSettings):
 
     @property
     def min_length(self) -> int:
-        """Minimum number of tokens per input: the conditional head's candidates."""
+        """Minimum number of tokens per input.
+
+        The conditional head selects the best k positions, so an input needs at least k
+        tokens.
+        """
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1
 

@@ -12,10 +12,10 @@ the list is the whole file, or the value of `data` in an object. In both formats
 `answers` may be a list of objects or one object with lists. The file may be compressed
 with gzip.
 
-`version`, `is_impossible` and answers that a run does not need may be absent. In SQuAD
-2.0, a question without answers is impossible, as in the official script. But if no
-question of a file has an answer or is marked as impossible, all questions are
-unlabeled. An id may be a number. Other keys are ignored.
+`version` and `is_impossible` are optional. `answers` is also optional if the run does
+not need them. In SQuAD 2.0, a question without answers is impossible, as in the
+official script. But if no question of a file has an answer or is marked as impossible,
+all questions are unlabeled. An id may be a number. Other keys are ignored.
 """
 
 import collections

@@ -233,16 +233,16 @@ def center_threshold(
         null_odds: {question id: null odds}.
 
     Returns:
-        The threshold. It is 1 above all null odds if all questions should be answered,
-        and 1 below them if none should be.
+        The threshold. If all questions should be answered, it is the highest null odds
+        plus 1. If none should be, it is the lowest null odds minus 1.
     """
     odds = sorted(null_odds.values())
     f1_without_answers = 100.0 * metrics.get("NoAns_total", 0) / metrics["total"]
     count = 0  # number of questions to answer
     if metrics["best_f1"] > f1_without_answers:
         count = bisect.bisect_right(odds, metrics["best_f1_thresh"])
-    # The list has a value more at each end, at a distance of 2. The mean of this value
-    # and its neighbour has a distance of 1 from the null odds.
+    # One value is added at each end, 2 beyond the lowest and the highest null odds. So
+    # a threshold at an end is 1 beyond the null odds.
     below, above = [odds[0] - 2.0, *odds, odds[-1] + 2.0][count : count + 2]
     return (below + above) / 2.0
 

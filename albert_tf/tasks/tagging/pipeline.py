@@ -85,7 +85,7 @@ def divide(
     """
     ids = [id for word in tokens for id in word]
     step = max(1, size // 2)
-    # Number of windows; the last one is the first that reaches the end of the sentence.
+    # Number of windows: as many as are needed to reach the end of the sentence.
     count = 1 + (max(len(ids) - size, 0) + step - 1) // step
     starts = np.cumsum([0, *map(len, tokens)])[:-1]  # of words, as indices in `ids`
     # The window of each word: the one whose middle is nearest to the word, or the first

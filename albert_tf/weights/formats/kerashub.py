@@ -31,7 +31,8 @@ _KEYS = {
 def open(path: Path) -> Source:
     """Opens a preset folder or its weights file.
 
-    If the folder also has a file of a head, the source contains the tensors of both.
+    If the folder also has a `task.weights.h5`, the source contains the tensors of the
+    backbone and of the task (prefix `task/`).
     """
     import h5py
 
