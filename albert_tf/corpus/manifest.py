@@ -22,8 +22,8 @@ _LOST_TEXT = ("truncated_tokens", "dropped_tokens", "dropped_segments")
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    All files of a subset have one description, and its path is made from the first name
-    in `--output_file`. For files of the other names, this function does not find it.
+    All files of a subset share one description, next to the files of the first name in
+    `--output_file`. So the result is None for a file of any other name.
 
     Returns:
         The description, or None if none is found.
@@ -104,7 +104,7 @@ def is_complete(
     Args:
         config: the run's settings.
         identity: the result of `identify` for these settings.
-        log: gets a line if the text has changed.
+        log: gets a line if the input files or the format have changed.
 
     Raises:
         InputError: the earlier run had other settings or another vocabulary.

@@ -86,7 +86,7 @@ class VocabularySettings(flags.Settings):
 
 
 def train_files(settings: VocabularySettings) -> None:
-    """Trains a vocabulary on the files `input_file` of the settings, with `train`.
+    """Reads the files in `settings.input_file` and calls `train` on their lines.
 
     Raises:
         InputError: a file is missing, damaged or in another encoding, or `train` raises

@@ -430,8 +430,8 @@ class InputShard:
 def _take_rows(raw_records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
     """Groups single records, `shard.rows` at a time.
 
-    Each batch of B rows is one group for each pipeline, in turn. This function keeps
-    the groups of this pipeline.
+    A batch of B rows consists of consecutive groups: the first for pipeline 0, the
+    second for pipeline 1, and so on. This function keeps the groups of this pipeline.
     """
     raw_records = raw_records.batch(shard.rows, drop_remainder=True)
     context = shard.context

@@ -62,8 +62,8 @@ class _Texts(FineTuned):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # The columns with which the model was trained are also accepted, unless they
-        # are more than `fields`.
+        # A table may also have the column names of the training data. They are not used
+        # if the model was trained on more columns than the input has fields.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
@@ -192,8 +192,8 @@ def _are_json(labels: Sequence[Any]) -> bool:
         labels: a label of each example, or with multi_label a list of its labels.
 
     Raises:
-        InputError: the labels of all examples are rows of 0 and 1, or some labels are
-            texts and others are not.
+        InputError: all labels are rows of 0 and 1, perhaps because the dataset is
+            batched; or some labels are texts and others are not.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
     if all(len(each) > 1 and set(each) <= {0, 1} for each in lists):

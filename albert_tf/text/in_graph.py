@@ -31,12 +31,12 @@ from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 # and cleaning does not change private and unassigned code points.
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
-# SentencePiece tokenizes only the beginning of a long text: this many characters for
-# each token that the caller uses, because no piece is longer. Only a run of unknown
-# characters, which is one token, may be longer. Then tokens that the caller uses can be
-# lost.
+# With `max_tokens`, a long text is cut before SentencePiece tokenizes it. The limit
+# allows this many characters per token, because no piece is longer. A run of unknown
+# characters is one token and may be longer. Such a text can get fewer than `max_tokens`
+# tokens.
 _MAX_CHARACTERS = 64
-# The beginning also has the characters of this many more tokens, because a cut inside a
+# The limit also has the characters of this many more tokens, because a cut inside a
 # word can change the last tokens before the cut.
 _MARGIN = 64
 
@@ -127,8 +127,9 @@ class GraphTokenizer(tf.Module):
         # Characters that cleaning deleted become part of the pieces next to them.
         begins, ends = tokenization.attach_deleted(is_space, begins, ends, tnp)
         # For each piece: the index of the first character of the text that contains the
-        # piece, and of the space after the text. The space limits the offsets: a lone
-        # word mark at the end of a text would get offsets in the next text.
+        # piece, and of the space after the text. The offsets may not exceed the space.
+        # Without this limit, a piece that is only a word mark, at the end of a text,
+        # would get offsets in the next text.
         first = tf.gather(codes.row_starts(), ids.value_rowids())
         space = tf.gather(codes.row_limits(), ids.value_rowids()) - 1
         begins, ends = (
@@ -187,9 +188,10 @@ class _SentencePiece(tf.Module):
         self._leads = np.full(tokenizer.vocab_size, -1, np.int32)
         for id, byte in tokenizer.byte_values.items():
             self._leads[id] = byte not in tokenization.UTF8_CONTINUATION
-        # The digit-comma rule splits some pieces into parts. For the parts of all these
-        # pieces: the length, and the start in the piece, both in characters that are no
-        # word marks. The order is the order of the values in `_split_commas`.
+        # The digit-comma rule splits some pieces into parts. `_part_lengths` and
+        # `_part_starts` have the length of each part and its start in its piece, both
+        # without counting word marks. The parts are in the same order as in
+        # `_split_commas`.
         pieces = tokenizer.comma_pieces.values()
         lengths = [[len(part.strip(WORD_MARK)) for part in parts] for parts in pieces]
         self._part_lengths = _ravel(lengths)
@@ -220,7 +222,8 @@ class _SentencePiece(tf.Module):
         whole_texts = self._text_model.tokenize(cleaned).values
         begin, length = self._find_spans(whole_texts, whole_ids.values)
         ids, source, index = self._split_commas.replace(whole_ids)
-        # A piece that is not split has one part, which begins at its character 0.
+        # `index` counts the parts in the table first and then all whole pieces. A whole
+        # piece starts at 0 and keeps its length.
         starts = tf.concat([self._part_starts, tf.zeros_like(begin)], axis=0)
         begin = tf.gather(begin, source) + tf.gather(starts, index)
         length = tf.gather(tf.concat([self._part_lengths, length], axis=0), index)
@@ -231,7 +234,7 @@ class _SentencePiece(tf.Module):
         return ids, tf.where(has_text, first, -1), tf.where(has_text, last + 1, -1)
 
     def _find_origins(self, cleaned: tf.Tensor):
-        """Finds the cleaned character of each character after normalisation.
+        """Finds the cleaned character from which each normalised character is made.
 
         Args:
             cleaned: string [B], the cleaned texts.
@@ -251,6 +254,9 @@ class _SentencePiece(tf.Module):
             for ragged in (starts, tf.cast(begins, tf.int64))
         )
         character = tf.searchsorted(character_start, piece_begin, side="right") - 1
+        # A piece has 1 character, or 0 if it is a continuation byte. A user-defined
+        # symbol may have more, which are unchanged, so they come from consecutive
+        # cleaned characters.
         count = tf.gather(self._character_counts, byte_ids.values)
         return tf.ragged.range(character, character + count).values
 
@@ -351,7 +357,7 @@ class _Replacement:
     """Replaces integers of a ragged tensor by lists of integers, by a table.
 
     A key of the table is an integer, its value a list of any length. Integers that are
-    no key stay. A call is a step of cleaning (`GraphTokenizer._clean`).
+    no key stay. An instance can be a cleaning step: `GraphTokenizer._clean` calls it.
     """
 
     def __init__(self, table: Mapping[int, Sequence[int]]):
@@ -381,9 +387,8 @@ class _Replacement:
         Returns:
             replaced: the M results, int32 [B, None].
             source: for each result, the index of the input that it is from, int64 [M].
-            index: for each result, its index in a list, int32 [M]. The list has the
-                integers of all values of the table, in the order of the keys, and then
-                all inputs.
+            index: for each result, its index in the concatenation of all lists of the
+                table (in the order of the keys) and the inputs, int32 [M].
         """
         flat = ragged.values
         key_index = tf.searchsorted(self._keys, flat)
@@ -544,7 +549,8 @@ def _make_byte_model(contents: bytes) -> tuple[bytes, list[int]]:
     model.pieces.add(piece="<unk>", type=kinds.UNKNOWN)
     for byte in range(256):
         model.pieces.add(piece=f"<0x{byte:02X}>", type=kinds.BYTE)
-    # With the symbols, because normalisation leaves the symbols of a model unchanged.
+    # The new model keeps the user-defined pieces, because normalisation does not change
+    # them.
     model.pieces.extend(symbols)
     trainer = sentencepiece_model_pb2.TrainerSpec
     settings = trainer(model_type=trainer.CHAR, byte_fallback=True)
@@ -559,8 +565,8 @@ def rstrip(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, f"[{spaces}]+$", "")
 
 
-# One part of each of B rows, for `assemble`: an array of values; and for each row, the
-# start and the length of its part in this array.
+# An argument of `assemble`: an array of values, and for each of B rows the start and
+# the length of a slice of this array.
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 

@@ -40,7 +40,8 @@ class _Member(NamedTuple):
     metrics: Mapping[str, float]
 
 
-# The type of `_measure` with a given task and splits: from answers to metrics.
+# A function that takes the answers by split and returns their metrics: `_measure` with
+# its first two arguments bound.
 _MeasureFunction = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
@@ -92,6 +93,8 @@ def run(
         run_numbers = range(1, config.num_runs + 1)
         members = tuple(f"{config.output_dir}/run-{number}" for number in run_numbers)
     folders = metadata.find_members(members, "--ensemble")
+    # One folder is only possible without --do_train. It is evaluated as a single model,
+    # without `ensemble.json`.
     if len(folders) == 1:
         return finetune.run(job.change(init_checkpoint=folders[0]))
     # Only training needs several runs and trackers, and no training follows.
@@ -164,7 +167,9 @@ def _run_member(
     job = job.change(
         init_checkpoint=folder,
         albert_hub_module_handle=None,
-        output_dir=folder,  # its files have priority over those of `init_checkpoint`
+        # Otherwise the files in the run's own output folder would have priority over
+        # the member's.
+        output_dir=folder,
         cached_dir=str(job.config.cache_dir),  # the run's cache, not the member's
     )
     task, splits = finetune.prepare_task(job, first_settings)

@@ -84,8 +84,8 @@ class ModelFolder:
             from albert_tf.weights.loading import find_span_task
 
             # `source` raises InputError if there is no path or the weights are damaged.
-            # Without a path there is no task; loading raises the error of damaged
-            # weights again.
+            # Both errors are ignored here. Without a path, there is no task. If the
+            # weights are damaged, loading them later raises the same error.
             with contextlib.suppress(InputError):
                 return find_span_task(self.source)
         return task
@@ -167,8 +167,9 @@ class ModelFolder:
         flags = {key: getattr(self._files, key) for key in keys}
         cleaning = {k: values.get(k) if v is None else v for k, v in flags.items()}
         tokenizer = tokenization.load(spm, vocab, **cleaning)
-        # The fingerprint in the metadata is of the vocabulary with the cleaning in the
-        # metadata. Flags may have changed the cleaning of `tokenizer`.
+        # The saved fingerprint covers the vocabulary and the saved cleaning. Flags may
+        # have changed the cleaning of `tokenizer`, so the fingerprint to compare is
+        # computed with the saved cleaning.
         saved_cleaning = [values.get(key, getattr(tokenizer, key)) for key in keys]
         fingerprint = tokenization.digest(tokenizer.contents, *saved_cleaning)
         if values.get("fingerprint", fingerprint) != fingerprint:

@@ -227,6 +227,7 @@ class QuestionAnswering(base.FineTuningTask):
             return scores.evaluate(dataset, answers.texts)
         threshold = self._choose_threshold(split.examples, answers)
         metrics = scores.evaluate(dataset, answers.texts, answers.null_odds, threshold)
+        # The best threshold, moved midway between two null odds.
         self._best_threshold = scores.center_threshold(metrics, answers.null_odds)
         if threshold is not None:
             metrics[THRESHOLD_KEY] = threshold
@@ -248,9 +249,10 @@ class QuestionAnswering(base.FineTuningTask):
     def predict_and_write(self, context: base.RunContext, splits: Splits) -> None:
         """Predicts and scores with the best weights, and stores the threshold.
 
-        `task.json` has a threshold for other questions than the scored ones.
-        --fit_threshold replaces it with the best one for the scored questions, and
-        --null_score_diff_threshold with its value. Without these flags, it stays.
+        `task.json` stores the threshold for questions that the model answers later,
+        after this run. --fit_threshold replaces it with the best one for the scored
+        questions, and --null_score_diff_threshold with its value. Without these flags,
+        it stays.
         """
         settings = self.settings
         # Whether `threshold` replaces the one in `task.json`.
@@ -272,8 +274,8 @@ class QuestionAnswering(base.FineTuningTask):
                 threshold = self._search_threshold(split.examples, answers)
                 fitted_on = hash_ids(split.examples)
         if not is_new:
-            # If no evaluation stored a threshold in `task.json`, the one from the
-            # start of the run stays.
+            # The threshold that an evaluation stored in `task.json` has priority over
+            # the one at the start of the run, in `description`.
             saved = {**self.description, **metadata.read_task(context.folder)}
             threshold, fitted_on = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
         elif context.writes:
@@ -301,7 +303,7 @@ class QuestionAnswering(base.FineTuningTask):
         if settings.fit_threshold:
             return self._search_threshold(dataset, answers)
         if settings.threshold_fitted_on == hash_ids(dataset):
-            # The stored threshold was fitted on these questions, so that their scores
+            # The stored threshold was fitted on these questions. With it, their scores
             # would be too high.
             return _DEFAULT_NULL_THRESHOLD
         return settings.threshold
