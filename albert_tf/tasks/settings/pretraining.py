@@ -33,9 +33,9 @@ class PretrainingSettings(MaskingSettings):
             package.
         parameter_sharing: Parameters that the layers share (table 4 of the paper).
             Default: the value in the model's config.
-        recompute: What to store for the backward pass. block: only the input of each
-            block, to save memory; the rest is computed again. none: everything.
-            Default: the value in the model's config.
+        recompute: What to compute again in the backward pass, to save memory. block:
+            everything except the inputs of the blocks. none: nothing. Default: the
+            value in the model's config.
         masked_lm_budget: Unused; kept for compatibility.
 
     Raises:
