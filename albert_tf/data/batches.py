@@ -47,8 +47,8 @@ _PARALLEL_CALLS = 16
 # fixed cost.
 _ROWS_TO_PREPARE = 512
 # `BucketedExamples` sorts this many batches (training) or examples (evaluation) by
-# length at a time. This limits the number of predictions that wait in memory for their
-# turn in the original order.
+# length at a time. In `Trainer.predict`, the second number limits the predictions that
+# wait in memory for their turn in the original order.
 _BATCHES_TO_SORT = 50
 _EXAMPLES_TO_SORT = 8192
 

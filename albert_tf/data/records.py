@@ -198,7 +198,7 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
     """Reads record files in order, as batches; checks the files first.
 
     Args:
-        files: TFRecord files, all plain or all compressed with gzip.
+        files: TFRecord files, plain or compressed with gzip.
         spec: the features to read.
         batch_size: examples in a batch.
 
@@ -211,7 +211,8 @@ def dataset(files: Sequence[str], spec: Spec, *, batch_size: int) -> "tf.data.Da
     import tensorflow as tf
 
     check(files, spec)
-    records = tf.data.TFRecordDataset(list(files), compression(files[0]))
+    pairs = tf.data.Dataset.from_tensor_slices([(f, compression(f)) for f in files])
+    records = pairs.flat_map(lambda pair: tf.data.TFRecordDataset(pair[0], pair[1]))
     return records.batch(batch_size).map(parser(spec))
 
 

@@ -413,7 +413,8 @@ class FineTuned(Trained):
                 estimator.
             verbose: whether to log progress, not only warnings. A notebook shows a
                 table and curves.
-            **settings: settings for this call, which override the constructor's.
+            **settings: see the class; they override the constructor's settings in this
+                call.
 
         Raises:
             InputError: data, settings and model do not fit together, or see the script.
@@ -440,7 +441,7 @@ class FineTuned(Trained):
         Args:
             data: the data, in the form of `train` in `fit`.
             labels: the labels, if `data` does not contain them.
-            **settings: settings for this call.
+            **settings: see the class; they are valid only for this call.
 
         Raises:
             InputError: the model is not fine-tuned, or the data does not fit it.

@@ -79,7 +79,8 @@ class Pretrainer(Trained):
             validation: TFRecord files or patterns to evaluate on.
             verbose: whether to log progress, not only warnings. A notebook shows a
                 table and curves.
-            **settings: settings for this call, which override the constructor's.
+            **settings: see the class; they override the constructor's settings in this
+                call.
 
         Raises:
             InputError: records, settings and model do not fit together, or see the
@@ -99,7 +100,7 @@ class Pretrainer(Trained):
 
         Args:
             records: TFRecord files or patterns.
-            **settings: settings for this call.
+            **settings: see the class; they are valid only for this call.
 
         Raises:
             InputError: there are no weights yet, or records and model do not fit.

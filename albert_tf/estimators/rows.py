@@ -96,6 +96,9 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
     elif hasattr(data, "as_numpy_iterator"):  # tf.data
+        rank = getattr(getattr(data.element_spec, "shape", None), "rank", 0)
+        if rank == 1 and not has_list_rows:
+            raise TypeError("batches, not rows; call unbatch()")
         data = data.as_numpy_iterator()
     if isinstance(data, Mapping):
         # A dict with a text among its values is one row; other dicts have columns.

@@ -196,8 +196,8 @@ def _are_json(labels: Sequence[Any]) -> bool:
             batched; or some labels are texts and others are not.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
-    if all(len(each) > 1 and set(each) <= {0, 1} for each in lists):
-        raise InputError("train: labels are rows of 0 and 1 or batches; expected names")
+    if all(len(each) > 1 and all(x in (0, 1) for x in each) for each in lists):
+        raise InputError("train: labels are rows of 0 and 1; expected names of labels")
     are_texts = {isinstance(label, str) for each in lists for label in each}
     if len(are_texts) == 2:
         raise InputError("train: labels are texts and numbers; use one type")

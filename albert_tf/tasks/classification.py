@@ -60,8 +60,8 @@ class Classification(base.FineTuningTask):
             early["train"] = read(task, "train")
             labels = custom.find_labels(task, early["train"].examples, log)
             task = dataclasses.replace(task, labels=labels)
-        threshold, start = run_settings.threshold, "--threshold_to_export="
-        check_threshold(task.labels or (), task.kind == "multi_label", threshold, start)
+        threshold, flag = run_settings.threshold, "--threshold_to_export="
+        check_threshold(task.labels or (), task.kind == "multi_label", threshold, flag)
         splits: dict[str, list[Split]] = {}
         for part in run_settings.parts:
             # A part can have several tables, such as "dev" and "dev_mismatched".

@@ -307,8 +307,8 @@ def _parse_list(cell: str) -> list[Any]:
             # NumPy prints an array without commas, and Python would read "['a' 'b']" as
             # ['ab']. So labels from `literal_eval` are refused if they print as another
             # text than the cell.
-            text = cell if parse is json.loads else repr(labels)
-            if _normalize(text) != _normalize(cell):
+            is_python = parse is ast.literal_eval
+            if is_python and _normalize(repr(labels)) != _normalize(cell):
                 continue
             if isinstance(labels, dict) and len(labels) == 1:
                 labels = next(iter(labels.values()))

@@ -148,7 +148,7 @@ def _connect_workers() -> tf.distribute.Strategy:
             "start with Slurm's srun"
         )
     resolvers = tf.distribute.cluster_resolver
-    source, resolver_class = "Slurm", resolvers.SlurmClusterResolver
+    source, resolver_class = "Slurm (needs GPUs)", resolvers.SlurmClusterResolver
     if "TF_CONFIG" in os.environ:
         source, resolver_class = "TF_CONFIG", resolvers.TFConfigClusterResolver
     handler = signal.getsignal(signal.SIGTERM)

@@ -123,8 +123,8 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         rows = [{"folder": member.folder, **member.metrics} for member in members]
         # The content of `ensemble.json`.
         table: dict[str, Any] = {"members": rows}
+        key = task.key_metric
         if search:
-            key = task.key_metric
             members, table["search"] = _search(members, search, key, measure, job.log)
             table["chosen"] = [member.folder for member in members]
         ensemble = _mean(members, measure)
@@ -142,9 +142,8 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
                 report.add_results(job.folder, metrics)
             files.write(job.folder / "ensemble.json", metadata.to_json(table))
         for row in (*rows, {"folder": "ensemble", **metrics}):
-            if task.key_metric in row:
-                score = f"{task.key_metric} {row[task.key_metric]:.4f}"
-                job.log(f"{row['folder']:<40} {score}")
+            if key in row:
+                job.log(f"{row['folder']:<40} {key} {row[key]:.4f}")
     return metrics
 
 

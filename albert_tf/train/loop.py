@@ -198,7 +198,8 @@ class Run:
         config = self._config
         if self._lacks_evaluation():
             self._evaluate()
-        while self._step < config.num_train_steps and not self._should_stop_early():
+        is_done = self._should_stop_early()
+        while self._step < config.num_train_steps and not is_done:
             step = self._step
             metrics = self.trainer.train(self._count_steps_to_event())
             if self._step == step:
@@ -211,6 +212,7 @@ class Run:
                 self._save()
             if self._evaluates and self._is_due(config.steps_between_evaluations):
                 self._evaluate()
+                is_done = self._should_stop_early()
         if self._train_metrics:
             self._reporter.log_end(self.best)
 

@@ -17,8 +17,8 @@ class DistributionSettings(flags.Settings):
 
     Args:
         distribution: Distribution strategy. auto: the TPU with --use_tpu, several
-            workers with TF_CONFIG or Slurm, otherwise all GPUs or the CPU. one_device:
-            the first GPU or the CPU. mirrored: all GPUs, or the devices of
+            workers with TF_CONFIG or Slurm (with GPUs), otherwise all GPUs or the CPU.
+            one_device: the first GPU or the CPU. mirrored: all GPUs, or the devices of
             --cpu_devices. multi_worker: the workers in TF_CONFIG or of Slurm.
         cpu_devices: Number of logical CPU devices, to try --distribution=mirrored
             without GPUs.

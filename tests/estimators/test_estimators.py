@@ -368,11 +368,11 @@ REFUSED = [
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
     ({}, (TEXTS, ["a"] * 24), "/train_rows.jsonl: 1 different labels"),
     ({}, (TEXTS[:3], HOT),
-     "train: labels are rows of 0 and 1 or batches; expected names"),
+     "train: labels are rows of 0 and 1; expected names of labels"),
     ({"kind": "regression"}, DATA,
      "TextClassifier: kind='regression'; expected classification or multi_label"),
     (SEVERAL, (TEXTS[:3], HOT),
-     "train: labels are rows of 0 and 1 or batches; expected names"),
+     "train: labels are rows of 0 and 1; expected names of labels"),
     (SEVERAL, (TEXTS[:3], pandas.DataFrame(HOT)),
      "train: Cannot set a DataFrame with multiple columns to the single column label"),
 ]  # fmt: skip

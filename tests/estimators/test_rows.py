@@ -94,6 +94,10 @@ def test_other_columns_are_read_where_the_table_has_these():
         ),
         ([("a", 1), (b"\xff", 2)], "train, row 2: 'utf-8' codec can't decode byte"),
         ([("a", object())], "train, row 1: 'object' object is not iterable; expected"),
+        (
+            tf.data.Dataset.from_tensor_slices(TEXTS).batch(2),
+            "train: batches, not rows",
+        ),
     ],
 )
 # Later versions of pandas refuse rows of different lengths themselves.

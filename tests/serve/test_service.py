@@ -100,7 +100,12 @@ def predictors(run_of, tmp_path_factory):
             odds = sorted(answer["null_odds"] for answer in answers)
             middle = max(range(8, 24), key=lambda i: odds[i + 1] - odds[i])
             threshold = (odds[middle] + odds[middle + 1]) / 2
-            found[name] = opened(folder, **options, threshold=threshold)
+            if name == "linear":  # in `task.json`, not in the options
+                changed = {**changes, "null_score_diff_threshold": threshold}
+                (folder / "task.json").write_text(json.dumps({**stored, **changed}))
+                found[name] = opened(folder, **options)
+            else:
+                found[name] = opened(folder, **options, threshold=threshold)
     return found
 
 

@@ -108,7 +108,7 @@ CASES |= {
 }
 
 # The test of these kinds' SavedModels is in tests/serve/test_service.py.
-SERVED = ("multi_label", "multiple_choice", "token_classification", "squad 2.0")
+SERVED = ("multi_label", "multiple_choice", "token_classification")
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -133,12 +133,13 @@ def encode(
     articles = _tokenize(tokenizer, [*index_of], num_threads)
     choices = _tokenize(tokenizer, texts, num_threads)
     limit = settings.max_qa_length
+    truncated = [ids[-limit:] for ids in choices]
     return Features(
         article_ids=np.concatenate(articles),
         article_bounds=_compute_bounds(articles),
         article_of=np.array(article_of, np.int32),
-        choice_ids=np.concatenate([ids[-limit:] for ids in choices]),
-        choice_bounds=_compute_bounds([ids[-limit:] for ids in choices]),
+        choice_ids=np.concatenate(truncated),
+        choice_bounds=_compute_bounds(truncated),
         question_bounds=_compute_bounds([question.options for question in questions]),
         choices_cut=np.array(sum(len(ids) > limit for ids in choices)),
         max_seq_length=np.array(settings.max_seq_length),
@@ -151,8 +152,7 @@ def _tokenize(
     """Returns the ids of each text, int32."""
     ids: list[np.ndarray] = []
     for begin in range(0, len(texts), _CHUNK):
-        chunk = texts[begin : begin + _CHUNK]
-        rows = tokenizer.encode_batch(chunk, num_threads)
+        rows = tokenizer.encode_batch(texts[begin : begin + _CHUNK], num_threads)
         ids += [np.array(row, np.int32) for row in rows]
     return ids
 

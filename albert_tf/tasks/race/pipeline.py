@@ -1,19 +1,19 @@
 """Chooses the most likely option for an article and a question, in Python."""
 
-from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats, softmax
+from albert_tf.tasks import pipelines
 from albert_tf.tasks.race import features
 from albert_tf.tasks.race.reading import Question, drop_empty
 from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import inputs
 
 
-class MultipleChoicePipeline(FineTunedPipeline):
+class MultipleChoicePipeline(pipelines.FineTunedPipeline):
     """Chooses among options; empty options at the end do not count."""
 
     settings_class = RaceSettings
     output_names = ("logits",)
-    # The keys of a row. True means that the value is a list of texts, False a text.
-    fields = dict.fromkeys(["article", "question"], False) | {"options": True}
+    fields = dict.fromkeys(["article", "question"], pipelines.ONE_TEXT)
+    fields |= {"options": pipelines.TEXT_LIST}
 
     def preprocess(self, row):
         # Only the first tokens of an article are used. `cut` drops the rest of the text
@@ -24,13 +24,14 @@ class MultipleChoicePipeline(FineTunedPipeline):
         question_features = features.encode(self.tokenizer, [question], self.settings)
         [length] = question_features.lengths
         batch = question_features.make_batch([0], len(options), length, self.tokenizer)
-        return Example(row, [{name: value[0] for name, value in batch.items()}])
+        arrays = {name: value[0] for name, value in batch.items()}
+        return pipelines.Example(row, [arrays])
 
     def score(self, example, outputs):
         # In a batch, questions with fewer options are padded. The logits of padding are
         # masked, so its probabilities are 0. They are dropped here.
         count = len(example.inputs[0]["input_ids"])
-        return softmax(outputs[0]["logits"])[:count]
+        return pipelines.softmax(outputs[0]["logits"])[:count]
 
     def decide(self, row, scores):
         options = row["options"]
@@ -39,5 +40,5 @@ class MultipleChoicePipeline(FineTunedPipeline):
         return {
             "choice": choice,
             "answer": options[choice],
-            "probabilities": round_floats(scores) + num_empty * [0.0],
+            "probabilities": pipelines.round_floats(scores) + num_empty * [0.0],
         }

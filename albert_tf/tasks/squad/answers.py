@@ -119,8 +119,7 @@ def make_spans(
         start_score, end_score = float(start_scores[pair]), float(end_scores[pair])
         return Span(text, start_score, end_score, begin, end)
 
-    spans = map(make_span, pairs)
-    return _drop_repeated_texts(spans, settings.n_best_size), null_logit
+    return _drop_repeated_texts(map(make_span, pairs), settings.n_best_size), null_logit
 
 
 def _drop_repeated_texts(spans: Iterable[Span], size: int) -> list[Span]:

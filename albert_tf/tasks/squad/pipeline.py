@@ -1,7 +1,7 @@
 """Answers questions from contexts, in Python."""
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.pipelines import Example, FineTunedPipeline, round_floats
+from albert_tf.tasks import pipelines
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad import answers, features
 from albert_tf.tasks.squad.reading import Dataset, Paragraph, Question
@@ -12,13 +12,12 @@ from albert_tf.text import inputs
 _ID = ""
 
 
-class QuestionAnsweringPipeline(FineTunedPipeline):
+class QuestionAnsweringPipeline(pipelines.FineTunedPipeline):
     """Finds the span of a context that answers a question."""
 
     settings_class = SquadSettings
     option_names = ("threshold", "top_k")
-    # The keys of a row. False means that the value is a text, not a list of texts.
-    fields = dict.fromkeys(["question", "context"], False)
+    fields = dict.fromkeys(["question", "context"], pipelines.ONE_TEXT)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
@@ -38,7 +37,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         dataset = Dataset("", self.settings.version, paragraphs=(paragraph,))
         windows = features.make_windows(dataset, self.tokenizer, self.settings)
         arrays = [window.make_inputs(len(window.ids)) for window in windows]
-        return Example(row, arrays, windows)
+        return pipelines.Example(row, arrays, windows)
 
     def score(self, example, outputs):
         return answers.collect_answers(example.context, outputs, self.settings)
@@ -50,7 +49,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
                 "answer": text,
                 "begin": begin,
                 "end": end,
-                "probability": round_floats(entry["probability"]),
+                "probability": pipelines.round_floats(entry["probability"]),
             }
             for (text, begin, end), entry in scores.n_best[_ID].items()
             # If no span is valid, the n-best list has one entry, with `begin` -1.
@@ -61,7 +60,7 @@ class QuestionAnsweringPipeline(FineTunedPipeline):
         if odds is not None and self.threshold is not None and odds > self.threshold:
             answer |= empty  # the probability is still the one of the best span
         if odds is not None:
-            answer["null_odds"] = round_floats(odds)
+            answer["null_odds"] = pipelines.round_floats(odds)
         if self.top_k is not None:
             answer["answers"] = best[: self.top_k]
         return answer

@@ -220,7 +220,7 @@ class Tagging(base.FineTuningTask):
             scores |= metrics.entity_scores(labels, predictions)
         return scores
 
-    def prediction_files(self, split, answers):
+    def prediction_files(self, split: Split, answers: np.ndarray) -> dict[str, Any]:
         """Returns contents of files by name.
 
         The files are predictions, scores by type of entity or by label, and a picture
@@ -231,8 +231,7 @@ class Tagging(base.FineTuningTask):
         files: dict[str, str | bytes] = {f"{split.name}_predictions.txt": columns}
         if pair := self._compare(split, answers):
             if self._has_entities:
-                labels = self._group(split, pair[0])
-                report = metrics.entity_report(labels, predictions)
+                report = metrics.entity_report(self._group(split, pair[0]), predictions)
             else:
                 report = metrics.label_report(*pair, self._labels)
             files[f"{split.name}_label_scores.txt"] = report
