@@ -13,9 +13,20 @@ from albert_tf.model.config import AlbertConfig
 _ENCODER_KEYS = ("input_ids", "input_mask", "segment_ids")
 # Keys of the inputs that heads, losses and metrics read. `row` is the index of an
 # example in its source.
-_OTHER_KEYS = ["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"]
-_OTHER_KEYS += ["next_sentence_labels", "token_boundary", "labels", "p_mask", "row"]
-_OTHER_KEYS += ["start_positions", "end_positions", "is_impossible", "example_weight"]
+_OTHER_KEYS = (
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+    "next_sentence_labels",
+    "token_boundary",
+    "labels",
+    "p_mask",
+    "start_positions",
+    "end_positions",
+    "is_impossible",
+    "example_weight",
+    "row",
+)
 
 
 def _select_encoder_inputs(inputs) -> dict:
@@ -24,7 +35,7 @@ def _select_encoder_inputs(inputs) -> dict:
     Raises:
         InputError: `input_ids` is missing, or a key is unknown.
     """
-    unknown = [key for key in inputs if key not in {*_ENCODER_KEYS, *_OTHER_KEYS}]
+    unknown = [key for key in inputs if key not in _ENCODER_KEYS + _OTHER_KEYS]
     if unknown or "input_ids" not in inputs:
         names = ", ".join(map(repr, unknown))
         mistake = f"have {names}" if unknown else "lack input_ids"

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,14 +163,14 @@ def _count_outputs(row: Row, source: Source) -> int:
     return (source.shapes.get(str(name)) or (0,))[0]
 
 
-def _find_head(source: Source) -> str:
-    """Returns the name of the class of model whose head is in a file.
+def _find_head(source: Source, class_names: Iterable[str] = HEADS) -> str:
+    """Returns the first name of a class of models whose head is in a file.
 
     The first row of each head in `HEADS` shows whether the file has the head. If the
-    file has no known head, the class is "AlbertEncoder".
+    file has none of these heads, the class is "AlbertEncoder".
     """
-    for name, rows in HEADS.items():
-        if rows and _count_outputs(rows[0], source):
+    for name in class_names:
+        if HEADS[name] and _count_outputs(HEADS[name][0], source):
             return name
     return "AlbertEncoder"
 
@@ -180,7 +180,7 @@ def find_span_task(source: Source) -> Mapping[str, Any]:
 
     For a file without such a head there are no keys.
     """
-    head = _find_head(source)
+    head = _find_head(source, ["AlbertSpanLabeler", "AlbertConditionalSpanLabeler"])
     if head == "AlbertConditionalSpanLabeler":
         null_keys = {"version": "2.0", "null_score_diff_threshold": 0.0}
         return {**metadata.SPAN_TASK, "head": "conditional", **null_keys}

@@ -16,7 +16,8 @@ from helpers import DATA, contents, read_tf1, refusal, tiny, write_tf1
 from albert_tf import weights
 from albert_tf.model import models, optimizers
 from albert_tf.model.config import AlbertConfig
-from albert_tf.weights.names import HEADS, expand
+from albert_tf.weights import loading
+from albert_tf.weights.names import HEADS, Source, expand
 
 
 def sized(**changes):
@@ -700,3 +701,15 @@ def test_the_head_of_tokens_which_the_release_lacks_has_a_name_of_its_own():
     heads = {t.name: t.shape for t in targets if not t.name.startswith("bert/")}
     names = ("cls/tokens/output_weights", "cls/tokens/output_bias")
     assert heads == dict(zip(names, [(5, 12), (5,)], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("head", "version"),
+    [("cls/squad/output_bias", None), ("start_logits/dense/bias", "2.0")],
+)
+def test_a_head_of_squad_is_found_next_to_a_pretraining_head(head, version):
+    shapes = {"cls/predictions/transform/dense/bias": (3,), head: (2,)}
+    source = Source("tf1", "model.ckpt", shapes, shapes.get, lambda: CONFIG)
+    task = loading.find_span_task(source)
+    assert task["kind"] == "question_answering"
+    assert task.get("version") == version
