@@ -2,7 +2,7 @@
 
 In reading order:
 
-    config       sizes and rates: the keys of albert_config.json, published sizes
+    config       sizes and dropout rates, as in albert_config.json; published models
     layers       the glossary of shapes; embeddings, attention, feed-forward, block
     heads        the heads on the encoder, each with its loss
     models       the encoder, and the encoder with each head

@@ -18,8 +18,9 @@ from albert_tf.errors import InputError
 _PADDING = 128
 # Keys of released files that the released code does not read.
 _UNREAD_KEYS = {"gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
-# Keys of the files of BERT and albert_zh. They have no effect, and a log line names
-# them. Only the value of `ln_type` is checked: another value means another model.
+# Keys of the files of BERT and of albert_zh, a Chinese ALBERT by other authors. They
+# have no effect, and a log line names them. Only the value of `ln_type` is checked,
+# because any value but "postln" means another place of the layer normalisation.
 _BERT_KEYS = re.compile("directionality|ln_type|pooler_.*")
 # Fields of `AlbertConfig` that the released configuration does not have.
 _ADDED_KEYS = ("parameter_sharing", "classifier_dropout_prob", "recompute")
@@ -32,8 +33,8 @@ class AlbertConfig:
 
     Fields up to `initializer_range` are the keys of the released `albert_config.json`
     with the released constructor's defaults, which are the values of xxlarge. The
-    letters are the paper's. The released configuration does not have the last three
-    fields. With their defaults, the model is the released one.
+    letters V, E, H and L are the paper's. The released configuration does not have the
+    last three fields. With their defaults, the model is the released one.
 
     Attributes:
         vocab_size: V, tokens in the vocabulary.
@@ -127,7 +128,10 @@ class AlbertConfig:
 
     @property
     def block_map(self) -> tuple[int, ...]:
-        """For each of the L layers, the index of its (attention, feed-forward) pair."""
+        """For each of the L layers, the index of its blocks.
+
+        Layers with the same attention and feed-forward weights have the same blocks.
+        """
         pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
         distinct = list(dict.fromkeys(pairs))
         return tuple(map(distinct.index, pairs))
@@ -135,9 +139,9 @@ class AlbertConfig:
     def _group_map(self, is_shared: bool) -> tuple[int, ...]:
         """Returns the group of each layer if `is_shared`, else the index of the layer.
 
-        **As released:** layers of all published sizes have the same groups as here. But
-        the released code divides floats. In rare cases, such as layer 15 of L = G = 22,
-        its rounding gives the group before the right one.
+        **As released:** the released code gives the same groups for all published
+        sizes. But it divides floats. In rare cases, such as layer 15 of L = G = 22, its
+        rounding gives the group before the right one.
         """
         layers = self.num_hidden_layers
         groups = min(self.num_hidden_groups, layers) if is_shared else layers
@@ -305,5 +309,6 @@ PUBLISHED = {
     for version in ("v1", "v2", "zh")
     for size in ("base", "large", "xlarge", "xxlarge")
 }
-# The sizes `tiny` and `small` of albert_zh. All other values are those of version 2.
+# Google released no weights of the sizes `tiny` and `small`, which are from albert_zh.
+# All values other than H, L, N and `intermediate_size` are those of version 2.
 UNRELEASED = {f"albert_{size}": _build(size, "v2") for size in ("tiny", "small")}

@@ -1,7 +1,7 @@
 """The heads on top of the encoder, and their losses.
 
-Every head takes outputs of the encoder and returns float32; every loss takes float32
-logits and returns float32. Letters of shapes: see `layers`.
+Every head takes outputs of the encoder and returns float32 scores. Every loss takes
+float32 scores and returns float32. Letters of shapes: see `layers`.
 """
 
 import keras
@@ -39,7 +39,8 @@ def gather_positions(states, positions):
 class MaskedLMHead(ConfiguredLayer):
     """Predicts the token at masked positions (paper 3.1).
 
-    The output matrix is the word table, so the head first projects H to E.
+    The output matrix is the encoder's table of word embeddings, which has width E. So
+    the head first projects H to E.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -211,8 +212,8 @@ class ConditionalSpanHead(ConfiguredLayer):
     """Predicts whether an answer exists, its start, and its end for each start.
 
     This is XLNet's head (Yang et al. 2019), which the released code uses for SQuAD 2.0.
-    In training, it scores the ends for the true start. In prediction, it scores them
-    for the starts with the highest probabilities.
+    If the true start is given, as in training, the head scores the ends for this start.
+    Otherwise, it scores the ends for the starts with the highest probabilities.
 
     Args:
         config: the model's configuration.
@@ -333,10 +334,10 @@ def conditional_span_loss(outputs, start_positions, end_positions, is_impossible
 
     Args:
         outputs: outputs of `ConditionalSpanHead` with known starts.
-        start_positions: int [B], the position of the answer's first token. `p_mask`
-            must be 0 there.
-        end_positions: int [B], the position of the answer's last token. `p_mask` must
-            be 0 there.
+        start_positions: int [B], the position of the answer's first token, or of [CLS]
+            if there is no answer. `p_mask` must be 0 there.
+        end_positions: int [B], the position of the answer's last token, or of [CLS] if
+            there is no answer. `p_mask` must be 0 there.
         is_impossible: [B], 1 if the question has no answer.
 
     Returns:

@@ -6,7 +6,7 @@ Letters of every shape in this package:
     C choices         K labels                 S start candidates of a span
     V vocabulary      E embedding size         H hidden size
     I intermediate size                        Q query positions
-    L layers          N attention heads        D = H / N
+    L layers          N attention heads        D head size, H / N
 
 Matrix products run in the compute dtype of the layer's policy; softmax and layer
 normalisation always run in float32.
@@ -38,8 +38,8 @@ _GELU_CUBIC = 0.044715
 def custom_gradient(on_torch: Callable | None = None) -> Callable:
     """Decorates a function that returns its value and its gradient function.
 
-    The decorated function returns only the value, and has this gradient. The function
-    may read only its arguments, which are tensors.
+    The result is a function that returns only the value, and has this gradient. The
+    decorated function may read only its arguments, which are tensors.
 
     TensorFlow keeps a custom gradient for the life of the process, together with the
     graph in which it was called. So in a graph, this decorator calls the function as a
@@ -50,8 +50,8 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
     would defeat activation checkpointing.
 
     Args:
-        on_torch: the function to call on PyTorch. None calls the decorated function and
-            drops its gradient function.
+        on_torch: the function to call on PyTorch instead of the decorated function.
+            None calls the decorated function and drops its gradient function.
     """
 
     def decorate(function):
@@ -73,8 +73,8 @@ def custom_gradient(on_torch: Callable | None = None) -> Callable:
     return decorate
 
 
-# The argument of the `fuse_gelu` in whose context this thread is. Outside of such a
-# context, nothing is fused.
+# The argument of `fuse_gelu` while its context is active in this thread. Without an
+# active context, nothing is fused.
 _fuse = contextvars.ContextVar[Callable]("_fuse", default=lambda function: function)
 
 
@@ -129,16 +129,18 @@ def _gelu(x):
 
 @custom_gradient()
 def scaled_dot_product_attention(query, key, value, mask_scores, *dropout_mask):
-    """Mixes values by the softmax of the products of queries and keys.
+    """Sums the values, weighted by the softmax of the products of queries and keys.
 
-    The chain rule sums, for each query, the probabilities times their gradients. That
-    sum is also the dot product of the result and its gradient (Dao et al. 2022,
-    appendix B.2). The result and its gradient are T / D times smaller than the
-    probabilities. The backward pass therefore reads only two tensors of shape
-    [B, N, Q, T]: the probabilities before and after dropout.
+    The gradient of the softmax needs a sum for each query: the probabilities times
+    their gradients. This sum equals the dot product of the function's result and the
+    result's gradient (Dao et al. 2022, appendix B.2). The dot product is cheaper,
+    because its factors are T / D times smaller than the probabilities.
+
+    Of the forward pass's tensors of shape [B, N, Q, T], the backward pass reads only
+    two: the probabilities before and after dropout.
 
     Args:
-        query: float [B, N, Q, D] of Q query positions, scaled.
+        query: float [B, N, Q, D] of Q query positions, multiplied by 1 / sqrt(D).
         key: float [B, N, T, D].
         value: float [B, N, T, D].
         mask_scores: float32 [B, 1, 1, T], added to the products; has no gradient.
@@ -227,8 +229,8 @@ ACTIVATIONS = {
 }
 
 
-# {`id` of a layer: replacement of its kernel}, for all `replace_kernels` in whose
-# contexts this thread is.
+# {`id` of a layer: replacement of its kernel}, from all contexts of `replace_kernels`
+# that are active in this thread.
 _kernels = contextvars.ContextVar[Mapping]("_kernels", default=MappingProxyType({}))
 
 
@@ -253,11 +255,12 @@ def replace_kernels(layers: Iterable[Dense], kernels: Iterable):
 
 
 def cast_once(layers: Iterable[Dense]):
-    """Returns a context in which each layer multiplies with one cast of its kernel.
+    """Returns a context in which each layer's kernel is cast only once.
 
     A pass applies a shared block L times. In mixed precision, each application would
-    otherwise cast the same float32 kernel again, and the gradients of the kernel would
-    be added up in float32. In float32, the context changes nothing.
+    otherwise cast the same float32 kernel again. Each application would then also give
+    a float32 gradient, which needs twice the memory of a 16-bit gradient. In float32,
+    the context changes nothing.
     """
     # The layers in mixed precision.
     subset = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]
@@ -289,8 +292,8 @@ def _wait_for_kernels(x, *kernels):
     """Returns its arguments; the gradient of `x` waits for the kernels' gradients."""
 
     def gradient(d_x, *d_kernels):
-        # A zero that depends on all kernel gradients. An infinite gradient would make
-        # it NaN, but gradients in float32 are finite.
+        # A zero that depends on all kernel gradients. An infinite kernel gradient would
+        # make it NaN, but then the step is useless in any case.
         zero = sum(0.0 * d_kernel[0, 0] for d_kernel in d_kernels)
         return d_x + ops.cast(zero, d_x.dtype), *d_kernels
 
@@ -379,8 +382,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
 class DropoutSeeds:
     """The seeds of one forward pass: a different one for each dropout.
 
-    The encoder draws them before its first block. So if the backward pass computes a
-    block again (`recompute`), the block drops the same values.
+    The encoder draws all seeds before its first block. So if the backward pass computes
+    a block again (`recompute`), the block has the same seeds and drops the same values.
 
     Args:
         generator: the generator of the model; None for a pass without dropout.
@@ -541,7 +544,7 @@ class Attention(ConfiguredLayer):
     def _can_fuse(self, query, key):
         """Whether `fused_attention` may compute the attention.
 
-        It may on JAX, in 16 bits, with even numbers of positions.
+        It may on JAX, in a 16-bit dtype, with even numbers of positions.
         """
         if keras.backend.backend() != "jax" or self.compute_dtype == "float32":
             return False

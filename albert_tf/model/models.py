@@ -136,9 +136,9 @@ class AlbertEncoder(_ConfiguredModel):
     def pooled(self, inputs, training=False):
         """Returns only the `pooled_output` of `call`.
 
-        The pooler reads only the first position, so the last block computes no other
-        position. With I = 4 H, this saves about 5 / 6 of the matrix products of the
-        last block.
+        The pooler reads only the first position. So the last block computes only keys
+        and values at the other positions. With I = 4 H, this saves about 5 / 6 of the
+        matrix products of the last block.
 
         Args:
             inputs: see `call`.
@@ -156,8 +156,8 @@ class AlbertEncoder(_ConfiguredModel):
     def encode_positions(self, inputs, positions, training=False):
         """Returns the `pooled_output` and the states at the given positions.
 
-        The last block computes only these positions and the first position, which the
-        pooler reads: P + 1 positions instead of T.
+        The last block computes outputs for P + 1 positions instead of T: for these
+        positions, and for the first position, because the pooler reads it.
 
         Args:
             inputs: see `call`.
@@ -355,7 +355,7 @@ class AlbertPretrainer(_ModelWithHead):
 
         Args:
             inputs: `AlbertEncoder`'s inputs, and `masked_lm_positions`, int [B, P].
-                Without them every position is predicted, and P is T.
+                Without this key, every position is predicted, and P is T.
             training: whether dropout applies.
 
         Returns:
@@ -371,9 +371,9 @@ class AlbertPretrainer(_ModelWithHead):
     def logits(self, inputs, training=False):
         """Returns only the logits of `call`, with less computation.
 
-        The last block computes only the first position and the masked positions. At all
-        other positions, this saves about 5 / 6 of the last block's matrix products
-        (with I = 4 H).
+        The last block computes outputs only for the first position and the masked
+        positions. At all other positions, it computes only keys and values. This saves
+        about 5 / 6 of the block's matrix products there (with I = 4 H).
 
         Args:
             inputs: see `call`; `masked_lm_positions` is required.

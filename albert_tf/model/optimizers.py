@@ -68,8 +68,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         """Returns the rate, float32 [], of a step, int []."""
         step = ops.cast(step, "float32")
         # The order of operations is that of the released graph, because another order
-        # rounds differently. At step `num_train_steps`, for example 41, rounding can
-        # leave a small number above 0; `where` makes it 0.
+        # rounds differently. At step `num_train_steps`, rounding can leave a small
+        # number above 0, for example with 41 steps; `where` makes it 0.
         remaining = ops.maximum(1.0 - step * (1.0 / self.num_train_steps), 0.0)
         remaining = ops.where(step < self.num_train_steps, remaining, 0.0)
         rate = self.learning_rate * ops.power(remaining, self.power)
@@ -101,8 +101,8 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
     clipping uses the norm of the sum.
 
     Update number s, counted from 0, uses the rate of step s. **As released:** on CPU,
-    the released train_op used the rate of step s + 1. On TPU, each released replica
-    clipped its own gradient before the sum.
+    the released train_op used the rate of step s + 1. On TPU, the released code clipped
+    the gradient of each replica before the sum.
 
     Args:
         learning_rate: a schedule, or a constant float.
@@ -227,8 +227,8 @@ class AlbertAdamBase(keras.optimizers.Optimizer):
 class AdamW(AlbertAdamBase):
     """Adam with weight decay in the update u, not in the gradient g, as released.
 
-    Arguments and attributes: `AlbertAdamBase`. The released fine-tuning used it, even
-    for models that were pretrained with LAMB.
+    Arguments and attributes: `AlbertAdamBase`. The released fine-tuning used AdamW,
+    even for models that were pretrained with LAMB.
     """
 
     def _apply_decay_and_rate(self, variable, update, rate):

@@ -53,14 +53,15 @@ def detect_type(contents: Mapping[str, Any]) -> str:
 
 
 def read_vocabulary(path: str | Path, model_type: ModelType) -> bytes:
-    """Converts a `tokenizer.json` to a vocabulary file of the original programs.
+    """Converts a `tokenizer.json` to a vocabulary file of SentencePiece or BERT.
 
     Returns:
         The contents of a SentencePiece model ("Unigram") or a `vocab.txt`
         ("WordPiece").
 
     Raises:
-        InputError: the file has no model of type `model_type`.
+        InputError: the file has no model of type `model_type`, or the vocabulary cannot
+            be converted.
     """
     contents = read(path)
     if not contents or detect_type(contents) != model_type:
@@ -78,7 +79,7 @@ def read_vocabulary(path: str | Path, model_type: ModelType) -> bytes:
             return _make_unigram_model(contents, pieces)
         prefix = contents["model"].get("continuing_subword_prefix", "##")
         if prefix != "##":
-            raise ValueError(f'pieces that continue a word begin with "{prefix}"')
+            raise ValueError(f'pieces inside a word begin with "{prefix}", not "##"')
         return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
@@ -101,8 +102,8 @@ def _make_unigram_model(contents: Mapping[str, Any], pieces: list[str]) -> bytes
             kind = kinds.CONTROL
         elif has_bytes and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             kind = kinds.BYTE
-        # In its `tokenizer.json`, `weights.huggingface` appends a space to the name of
-        # each piece that must never match text. This line removes the space.
+        # The module `weights.huggingface` writes `tokenizer.json` files. It appends a
+        # space to each piece that must never match text. This line removes the space.
         name = piece.removesuffix(" ")
         proto.pieces.add(piece=name, score=scores.get(piece, 0), type=kind)
     proto.trainer_spec.pad_piece = "[PAD]" if "[PAD]" in pieces else "<pad>"
@@ -157,7 +158,7 @@ def read_cleaning(
                 )
         if is_wordpiece and values.get("tokenize_chinese_chars") is False:
             raise InputError(f"{file}: tokenize_chinese_chars=false: expected true")
-        # transformers has the opposite of `keep_accents`.
+        # Some tokenizers of transformers have the opposite of `keep_accents`.
         if "strip_accents" in values:
             values.setdefault("keep_accents", not values["strip_accents"])
         if is_wordpiece and values.get("do_lower_case") is False:

@@ -6,9 +6,10 @@ TensorFlow's Unicode operations use another version of Unicode than Python, depe
 the machine's locale, and know no combining classes. The graph therefore cleans text
 with tables, which contain the results of the Python functions for all characters.
 
-Texts are ragged tensors of code points. A character's *origin* is the index of the
-original character from which cleaning made it. Indices count the characters of all
-texts of a batch, one text after the other.
+Texts are ragged tensors of code points. A *piece* is an entry of the vocabulary; the
+tokens of a text are pieces. A character's *origin* is the index of the original
+character from which cleaning made it. Indices count the characters of all texts of a
+batch, one text after the other.
 """
 
 import functools
@@ -32,9 +33,10 @@ from albert_tf.text.tokenization import WORD_MARK, CharacterMap
 _CODE_POINTS = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
 # With `max_tokens`, a long text is cut before SentencePiece tokenizes it. The limit
-# allows this many characters per token, because no piece is longer. A run of unknown
-# characters is one token and may be longer. Such a text can get fewer than `max_tokens`
-# tokens.
+# allows this many characters per token. This is enough for a piece, because by default
+# SentencePiece's trainer makes no piece of more than 16 characters. But a run of
+# unknown characters is one token and may be longer. A text with such a run can get
+# fewer than `max_tokens` tokens.
 _MAX_CHARACTERS = 64
 # The limit also has the characters of this many more tokens, because a cut inside a
 # word can change the last tokens before the cut.
@@ -158,7 +160,8 @@ class _SentencePiece(tf.Module):
     """The operations of a `tokenization.SentencePieceTokenizer`.
 
     After the steps in `cleaning`, the model of tensorflow_text normalises and cuts the
-    text, and `_split_commas` applies the digit-comma rule.
+    text. Then `_split_commas` applies the digit-comma rule: it splits pieces that end
+    in a digit and a comma, such as "7,".
     """
 
     def __init__(
@@ -254,9 +257,9 @@ class _SentencePiece(tf.Module):
             for ragged in (starts, tf.cast(begins, tf.int64))
         )
         character = tf.searchsorted(character_start, piece_begin, side="right") - 1
-        # A piece has 1 character, or 0 if it is a continuation byte. A user-defined
-        # symbol may have more, which are unchanged, so they come from consecutive
-        # cleaned characters.
+        # A piece of the byte model has 1 character, or 0 if it is a continuation byte.
+        # A user-defined symbol may have more characters. Normalisation does not change
+        # them, so they come from consecutive cleaned characters.
         count = tf.gather(self._character_counts, byte_ids.values)
         return tf.ragged.range(character, character + count).values
 
@@ -699,7 +702,8 @@ def split_words(
         words_of_text.POSSESSIVE,
         words_of_text.MARKED_POSSESSIVE,
     )
-    # The texts are split at words and at spaces; only the words are returned.
+    # Both the words and the spaces between them are delimiters. The function returns
+    # only the delimiters that are words.
     _, begins, ends = tf_text.regex_split_with_offsets(
         class_texts, f"{words_of_text.WORD}| +", words_of_text.WORD
     )

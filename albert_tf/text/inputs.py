@@ -183,7 +183,7 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 
     The text between two [MASK] is encoded separately, as the beginning of a word. If
     the text after a [MASK] does not begin with a space, for example ".", its first
-    token can be a lone word mark. This token is removed.
+    token can be a lone word mark ("▁"). This token is removed.
     """
     ids: list[int] = []
     mark_id = tokenizer.piece_to_id(WORD_MARK)

@@ -1,11 +1,14 @@
 """Turns text into ids of a SentencePiece or WordPiece vocabulary, as released.
 
-A piece is an entry of the vocabulary; its index there is its id. Both tokenizers share
-one interface (`Tokenizer`): pieces, ids, batches of ids, and the offsets of every piece
-in the *original* text. Cleaning applies `CharacterMap`s, tables with a text for each
-character. `in_graph` compiles them into TensorFlow, so that a graph gives the same ids.
+A piece is an entry of the vocabulary, and its id is its index there. A text becomes a
+sequence of pieces, its tokens. Both tokenizers share one interface (`Tokenizer`):
+pieces, ids, batches of ids, and the offsets of every piece in the *original* text.
 
-The module does not import TensorFlow, because worker processes use it.
+Cleaning applies `CharacterMap`s, tables with a text for each character. `in_graph`
+compiles these tables into TensorFlow, so that a graph gives the same ids.
+
+This module does not import TensorFlow, so that worker processes can use this module
+without loading TensorFlow.
 """
 
 import abc
@@ -46,7 +49,8 @@ class WordStarts(NamedTuple):
     A call looks up the ids of pieces in three tables, one value for each of V ids.
 
     Attributes:
-        begins_word: bool [V], whether a piece begins a word after every other piece.
+        begins_word: bool [V], whether a piece begins a word, whichever piece is before
+            it.
         begins_after_end: bool [V], whether a piece begins a word after a piece that
             ends a word.
         ends_word: bool [V], whether a piece ends its word.
@@ -168,7 +172,8 @@ def clean_text(
     virama and nukta. With `keep_accents` the marks stay, in Unicode's canonical order.
     SentencePiece then composes letters and marks again, by the normalisation rules in
     the model's file (by default NFKC). So a letter with a mark gives the same pieces
-    whether the text has it as one character or as two, in all versions of Unicode.
+    whether the text has it as one character or as two. The rules in the file do not
+    depend on Python's version of Unicode.
     """
     text = " ".join(text.split()).translate(DECOMPOSITIONS[keep_accents])
     if keep_accents:
@@ -252,7 +257,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _begins_word(self, id: int, rule: WordRule) -> bool:
-        """Whether a piece begins a word after any other piece."""
+        """Whether a piece begins a word, whichever piece is before it."""
 
     @property
     def vocab_size(self) -> int:
@@ -311,8 +316,9 @@ class Tokenizer(abc.ABC):
           is an exception, because it can be inside a word ("don't").
         - The piece before it ends with punctuation or a symbol ("word" in "(word)"), or
           with a letter or sign of a script written without spaces ("python" in
-          "用python"). The exceptions are a single apostrophe, and pieces that begin
-          with a combining sign or a prolongation mark.
+          "用python"). Here an apostrophe at the end is not punctuation. The exceptions
+          are a piece that is a single apostrophe, and a piece that begins with a
+          combining sign or a prolongation mark.
 
         Special pieces, `<unk>` and byte pieces belong to the word before them. But
         WordPiece's [UNK] begins a word, because it is a complete word.

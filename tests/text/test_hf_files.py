@@ -178,7 +178,7 @@ PAIR = {"vocab": [["a", 0], ["b", 0]], "unk_id": 0}
         ({"model": PAIR, "added_tokens": [{"content": "c", "id": 9}]},
          "its ids are not 0, 1, 2 and so on; expected a tokenizer.json of transfo"),
         ({"model": {"vocab": {"[UNK]": 0}, "continuing_subword_prefix": "@@"}},
-         'pieces that continue a word begin with "@@"; expected a tokenizer.json'),
+         'pieces inside a word begin with "@@", not "##"; expected a tokenizer.json'),
     ],
 )  # fmt: skip
 def test_a_tokenizer_that_cannot_be_used_is_named(whole, message, tmp_path):
