@@ -4,7 +4,7 @@ In reading order:
 
     tables       reads TSV, CSV and JSON into rows
     json_values  parses the JSON of users' files, and checks the types of its values
-    records      writes and reads TFRecord files by one feature spec
+    records      writes and reads TFRecord files with a list of features (a spec)
     batches      makes batches of records or examples: order, lengths, shards
     cache        stores encoded examples with a key of their settings
     datasets     downloads GLUE, SQuAD and RACE by name

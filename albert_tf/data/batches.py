@@ -7,7 +7,8 @@ on the number of devices or restarts. So a run that resumes needs only the numbe
 examples that it has seen so far, and no saved shuffle buffer.
 
 B is the number of rows in the batch of all devices together. A pipeline (of `tf.data`)
-reads a part of these rows, and a replica (a device) gets a part of the pipeline's rows.
+reads a part of these rows. A replica (a device) gets `replica_batch_size` of the
+pipeline's rows. N is the number of rows that a function gets in one call.
 """
 
 import contextlib
@@ -36,7 +37,8 @@ ROW = "row"
 # AutoGraph converts Python branches on tensors, and no function here has one. The
 # conversion would take longer than building the graphs.
 _without_autograph = tf.autograph.experimental.do_not_convert
-# Number of records in the shuffle buffer; pretraining files are shuffled already.
+# Number of records in the shuffle buffer. A small buffer is enough, because pretraining
+# files are shuffled already.
 _SHUFFLE_BUFFER = 10_000
 # Maximum number of record files that are open at the same time.
 _PARALLEL_FILES = 16
@@ -93,8 +95,8 @@ class Records:
         files: TFRecord files, plain or compressed with gzip.
         sizes: number of records in each file.
         spec: the features to read.
-        prepare: transforms a batch of parsed examples. Its other two arguments are the
-            seed, and the positions of the examples in the run, int64 [B].
+        prepare: transforms N parsed examples, {name: [N, ...]}. Its other two arguments
+            are the seed, and the positions of the examples in the run, int64 [N].
         limits: {name: exclusive upper limit} of the values of some features. A value
             that is negative or too large is an error. The check slows reading by 5 %.
     """
@@ -214,12 +216,14 @@ class Records:
         """Parses and prepares serialised examples.
 
         Args:
-            items: a dataset of pairs: positions in the run and serialised examples.
-                Positions and examples are [N], or [n, N] for n batches together.
+            items: a dataset of pairs: positions in the run, int64, and serialised
+                examples, string. Both are [rows], or [n, rows] for n batches together,
+                where `rows` is the number of the pipeline's rows in a batch.
             seed: the seed for `prepare`.
 
         Returns:
-            A dataset of pairs: the positions, flat, and the features of the examples.
+            A dataset of pairs: the positions, int64 [N], and the features of the
+            examples, {name: [N, ...]}, where N is rows or n * rows.
         """
         parse = records.parser(self.spec, self.limits)
 
@@ -246,14 +250,14 @@ class BucketedExamples:
 
     Training takes a group of examples for several batches, sorts the group by length,
     divides it into batches and shuffles the batches. If a run resumes with another
-    batch size, its groups change, so it continues only at about the same position in
-    the data. A dataset holds no reference to its source: the caller must keep the
-    source as long as the dataset.
+    batch size, its groups change, so the run continues only at about the same position
+    in the data. A dataset holds only a weak reference to this object: the caller must
+    keep the object as long as the dataset.
 
     Attributes:
         lengths: int [n], the number of tokens of each example.
-        make: makes a batch from the indices of its examples, int [B], and a length T;
-            returns {name: int32 or float32 [B, ...]}.
+        make: makes the arrays of N examples from their indices, int [N], and a length
+            T in tokens; returns {name: int32 or float32 [N, ...]}.
         longest: maximum of the length T.
         pad_multiple: T is the length of the batch's longest example, rounded up to a
             multiple of this number, but at most `longest`. With 0, T is always
@@ -287,8 +291,9 @@ class BucketedExamples:
     def evaluation(self, shard, *, max_batches=None) -> tf.data.Dataset:
         """Makes a dataset that has each example once, as `Records.evaluation` does.
 
-        About 8,192 examples at a time are sorted by length, and padding completes the
-        first batch of each such group. `unshuffle` restores the order of the outputs.
+        About 8,192 examples at a time, here called a group, are sorted by length.
+        Only the last group can need padding, which completes its first batch.
+        `unshuffle` restores the order of the outputs.
         """
         size = shard.batch_size
         count = len(self)

@@ -54,7 +54,8 @@ def fetch(name: str) -> Path:
 
     Returns:
         The folder for `--data_dir`. For GLUE, it contains the folders of all tasks that
-        were downloaded; for SQuAD, it contains the JSON files.
+        were downloaded. For SQuAD, it contains the JSON files; for RACE, the folders of
+        the splits.
 
     Raises:
         InputError: the name is unknown, or the data set cannot be downloaded, see
@@ -96,7 +97,7 @@ def _split_mrpc(new_folder: Path) -> Path:
         is_dev = tuple(line.split(b"\t")[1:3]) in dev_pairs
         tables["dev.tsv" if is_dev else "train.tsv"].append(line)
     tables["test.tsv"] = [b"index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-    # GLUE replaces the label, the first column, by an index.
+    # In the test table, GLUE replaces the first column, the label, by an index.
     for index, line in enumerate(test[1:]):
         tables["test.tsv"].append(b"%d\t%s" % (index, line.partition(b"\t")[2]))
     folder = new_folder / "MRPC"

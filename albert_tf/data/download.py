@@ -97,7 +97,8 @@ def _download(url: str, sha256: str | None, work: Path, folder: Path) -> Path:
             cache_dir=str(work),
             cache_subdir="",
         )
-        # `get_file` returns a path that does not exist if the file is not an archive.
+        # If the file is not an archive, `get_file` does not unpack it, and returns a
+        # path that does not exist.
         if not os.path.exists(path):
             raise InputError(f"{url}: no archive; expected {expected}")
     return Path(path) if is_archive else work

@@ -73,14 +73,15 @@ def to_utf8(
 ) -> bytes:
     r"""Converts the contents of a text file, plain or compressed with gzip, to UTF-8.
 
-    A text without `\n` may have lines that end with `\r`, which becomes `\n`. A `\n` at
-    the end of the text does not count. In other texts, a lone `\r` is a character.
+    If a text has no `\n` except at its end, each `\r` ends a line and becomes `\n`. In
+    other texts, a lone `\r` is a character.
 
     Args:
         data: contents of the file.
         path: the file, for messages.
-        encoding: encoding of a file without a byte order mark. None means UTF-8, for
-            callers without the flag --encoding: messages do not mention the flag.
+        encoding: encoding of a file without a byte order mark. None also means UTF-8,
+            but then messages do not mention the flag --encoding. Callers without this
+            flag pass None.
         handler: "strict", or "surrogateescape" to keep invalid bytes.
 
     Raises:
@@ -122,9 +123,10 @@ def to_utf8(
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[IO[bytes]]:
-    """Opens a temporary file for writing; it replaces `path` when it is complete.
+    """Opens a temporary file, which replaces `path` when it is complete.
 
-    If `path` is a link, the file replaces the target of the link.
+    The file is complete when the block ends without an error. If `path` is a link, the
+    file replaces the target of the link.
 
     Args:
         path: the file to make; its folder is made, too.
@@ -159,7 +161,7 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file is on the disk; some full disks report errors only now."""
+    """Waits until a file is on the disk; some full disks report errors only then."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -205,8 +207,8 @@ def remove_temporary(folder: Path, name: str = "") -> None:
     Args:
         folder: the folder.
         name: only files whose names begin with this text are removed. No other process
-            may write such temporary files: the caller has locked the folder, or is the
-            only one that writes files of this name.
+            may write temporary files of such names at this time. So the caller must
+            have locked the folder, or be the only one that writes files of this name.
     """
     for path in folder.glob(f"{glob.escape(name)}*"):
         if _TEMPORARY.fullmatch(path.name):

@@ -72,7 +72,9 @@ def parse(text: str, path: Any, line: int = 1) -> Any:
 
 
 def read_object(path: Any) -> dict[str, Any]:
-    """Reads a JSON file whose outermost value is an object; see `files.to_utf8`.
+    """Reads a JSON file whose outermost value is an object.
+
+    The file may be compressed with gzip. `files.to_utf8` explains its encoding.
 
     Raises:
         InputError: the file cannot be read, or does not contain a JSON object.
@@ -135,7 +137,7 @@ def parse_rows(
 def locate_rows(text: str, path: Any, header: dict[str, Any] | None = None) -> Any:
     """Yields the location and the value of each row that is not blank.
 
-    The rows and the arguments are those of `parse_rows`. A location is "file:line", or
+    See `parse_rows` for the rows and the arguments. A location is "file:line", or
     "file:row N" for item N of a list.
 
     Raises:
@@ -200,5 +202,8 @@ def get(
 
 
 def describe(value: Any) -> str:
-    """Names the type of a value, for messages."""
+    """Names the type of a value, for messages.
+
+    Returns `repr(value)` if `_TYPE_NAMES` has no name for the type, as for null.
+    """
     return _TYPE_NAMES.get(type(value), repr(value))

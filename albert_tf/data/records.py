@@ -1,7 +1,7 @@
 """Writes and reads TFRecord files of `tf.train.Example`s with a feature spec.
 
-A spec lists the features of a record and the length of each. `encode` and `create`
-write files with a spec; `check`, `parser` and `dataset` read them with it:
+A spec lists the features of a record, with the kind and length of each. `encode` and
+`create` write files with a spec; `check`, `parser` and `dataset` read files with it:
 
     SPEC = {"input_ids": Feature("int", 128), "weights": Feature("float", 20)}
     with create("train.tfrecord") as writer:
@@ -11,6 +11,8 @@ write files with a spec; `check`, `parser` and `dataset` read them with it:
 
 The code for writing needs neither TensorFlow nor protocol buffer objects. So worker
 processes start in a fraction of a second, and a record takes microseconds.
+
+In shapes, B is the number of records in a batch.
 """
 
 import contextlib
@@ -60,8 +62,8 @@ class Feature(NamedTuple):
 
 # The features of a record, by name.
 Spec = Mapping[str, Feature]
-# {name: exclusive upper limit} of the values of some integer features. Values of these
-# features are not negative.
+# {name: exclusive upper limit} of the values of some integer features. A negative value
+# of these features is out of range, too.
 Limits = Mapping[str, int]
 
 
@@ -72,10 +74,10 @@ def encode(spec: Spec, batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
     Args:
         spec: the features, by name.
-        batch: int or float [B, length] for each feature of the spec, and no other.
+        batch: int or float [B, length] for each feature of the spec.
 
     Returns:
-        B records with the lengths and checksums of TFRecord.
+        B records, each with TFRecord's length and checksums around the example.
     """
     # For each feature, its serialised entry in each record.
     columns = []
@@ -134,7 +136,7 @@ def split(data: bytes) -> list[bytes]:
 
 @contextlib.contextmanager
 def create(path: str, compress: bool = False) -> Iterator[Writer]:
-    """Opens a TFRecord file for writing; it replaces `path` when it is complete.
+    """Opens a temporary TFRecord file, which replaces `path` when it is complete.
 
     Args:
         path: the file to make; its folder is made, too.
@@ -322,7 +324,7 @@ def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:
     """Encodes floats as float32.
 
     Args:
-        values: float [B, n].
+        values: float [B, n], n numbers for each record.
 
     Returns:
         The bytes of all rows one after the other, and the end of each row in them.
@@ -334,10 +336,11 @@ def _floats(values: np.ndarray) -> tuple[bytes, list[int]]:
 def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
     """Encodes integers as protocol buffers do: in base 128, lowest digit first.
 
-    The loops are over digits, not over integers.
+    For speed, the loops are over digits, not over integers.
 
     Args:
-        values: int [B, n]; a negative number takes ten bytes.
+        values: int [B, n], n numbers for each record; a negative number takes ten
+            bytes.
 
     Returns:
         The bytes of all rows one after the other, and the end of each row in them.
@@ -348,7 +351,7 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
         row_ends = [length * (i + 1) for i in range(rows)]
         return values.astype(np.uint8).tobytes(), row_ends
     flat = values.astype(np.int64, copy=False).ravel().view(np.uint64)
-    # Each digit takes a byte. `sizes` becomes the number of bytes of each integer.
+    # Each digit takes a byte. After the loop, `sizes` has the bytes of each integer.
     max_digits = int(flat.max()).bit_length() // 7 + 1
     sizes = np.ones(flat.size, np.int64)
     for digit in range(1, max_digits):

@@ -40,8 +40,7 @@ class StopFlag:
     def stop(self) -> NoReturn:
         """Raises Stopped with the signal's number.
 
-        If another worker got the signal and this process did not, the number is that of
-        SIGTERM.
+        If only another process of the run got a signal, the number is SIGTERM's number.
         """
         raise Stopped(self.signum or signal.SIGTERM)
 

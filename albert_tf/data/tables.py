@@ -19,8 +19,8 @@ suffix.
 
 Lines end with `\n` or `\r\n`. If a file has no `\n`, its lines may end with `\r`;
 otherwise a lone `\r` is a character of the text. An empty line after the header is
-skipped and counted, but in a TSV table of one column, it is a row with an empty text.
-(In a CSV table of one column, the line `""` is such a row.)
+skipped and counted. In a TSV table of one column, it is instead a row with an empty
+text. (In a CSV table of one column, the line `""` is such a row.)
 
 A broken row is an error that names file and line. With `skip_bad_rows`, a broken row is
 skipped and reported.
@@ -45,9 +45,10 @@ from albert_tf.errors import InputError
 # The characters that stand for invalid bytes after decoding with "surrogateescape".
 _INVALID_BYTE = re.compile("[\udc80-\udcff]")
 # This character replaces a lone carriage return while the csv module reads the text.
-# The module would take a carriage return for the end of a row.
+# The module would take a carriage return for the end of a row. The character is half of
+# a surrogate pair, which decoded text never contains.
 _RETURN = "\ud800"
-# A first line for Excel that gives the delimiter, such as `sep=;`.
+# A first line that tells Excel the delimiter, such as `sep=;`.
 _SEP = re.compile('"?sep=(.)"?\r?\n', re.IGNORECASE)
 _JSON = (".jsonl", ".json")
 _SUFFIXES = (".tsv", ".txt", ".csv", *_JSON)
@@ -207,7 +208,7 @@ def read(
 def decode_lines(
     data: Iterable[bytes], path: str | Path, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
-    r"""Decodes lines while they arrive, such as those of the standard input.
+    r"""Decodes lines while they arrive, for example from the standard input.
 
     UTF-8 is decoded line by line. Other encodings, gzip, and a text whose lines end
     with `\r` are read completely before the first line is yielded.
@@ -245,7 +246,7 @@ def decode_lines(
 
 
 def _check_not_empty(columns: Sequence[Column], values: list[Value]) -> None:
-    """Raises RowError if a value is blank that must not be blank."""
+    """Raises RowError if the value of a column is blank, but must not be."""
     for column, value in zip(columns, values, strict=True):
         is_empty = isinstance(value, str) and not value.strip()
         if is_empty and not column.may_be_empty:
@@ -253,7 +254,7 @@ def _check_not_empty(columns: Sequence[Column], values: list[Value]) -> None:
 
 
 def _check_bytes(text: str) -> None:
-    """Raises RowError if the text, decoded with "surrogateescape", was not UTF-8."""
+    """Raises RowError if a text that was decoded with "surrogateescape" is no UTF-8."""
     if not text.isascii() and (match := _INVALID_BYTE.search(text)):
         begin = max(0, match.start() - _CONTEXT_CHARS)
         part = text[begin : match.end() + _CONTEXT_CHARS]
@@ -306,6 +307,7 @@ def _open_cells(
     log: Callable[[str], None],
 ) -> tuple[_NumberedRows, Callable[[Any], list[Value]]]:
     """Opens the text of a TSV or CSV table; see `_open` for the result."""
+    # The delimiter of the suffix.
     default = "," if files.suffix(path) == ".csv" else "\t"
     is_quoted = dialect.quoted or default == ","
     delimiter = dialect.delimiter or default
@@ -334,11 +336,12 @@ def _open_cells(
         # are dropped.
         skip_space = f"{delimiter} " in first_line
         rows = _split_quoted(text, path, delimiter, skip_space)
+    # Empty lines before the header are ignored, as is the line that replaces `sep=;`.
     if match or header is None:
         rows = itertools.dropwhile(lambda row: row[1] is json_values.BLANK, rows)
     if header is None:
         line, header = next(rows, (1, None))
-        if header is None:  # an empty file
+        if header is None:  # an empty file: no row is left, so `list` is never called
             return rows, list
         try:
             _check_cells(header)
@@ -386,7 +389,7 @@ def _find_delimiter(header: str, columns: Sequence[Column], default: str) -> str
     """Returns the delimiter of a header line.
 
     The result is the only delimiter with which the header has all required columns. If
-    there are several or none, the result is the default.
+    several delimiters or none fit, the result is the default.
     """
     matches = []
     for delimiter in dict.fromkeys((default, *_DELIMITERS)):

@@ -1,4 +1,7 @@
-"""Loads and saves weights in the formats of four code bases; never unpickles a file.
+"""Loads and saves weights in several formats; reads no pickle, which could run code.
+
+`load` reads weights of the released code, Hugging Face, KerasHub, Model Garden and this
+package. `save` writes weights for the released code, Hugging Face and this package.
 
 In reading order:
 
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
     from albert_tf.weights.names import Source
     from albert_tf.weights.writing import save
 
-# The modules of the names in `__all__` are imported on first use, because an import of
-# `weights.settings` must not import TensorFlow. `loading` has the names in `__all__`
-# that this table lacks.
+# An import of `weights.settings` runs this file first, and must not import TensorFlow.
+# So each name in `__all__` is imported from its module only when it is first used.
+# Names in `__all__` that this table lacks are in the module `loading`.
 _MODULES = {"Source": "names", "open_source": "formats", "save": "writing"}
 
 __all__ = ["MisfitError", "Source", "load", "model_for", "open_source", "save"]

@@ -23,7 +23,7 @@ class ModelFolder:
 
     Args:
         path: a file, folder, checkpoint prefix or name, see `weights.load`. None if a
-            run starts without weights, or continues the model in `output_dir`.
+            run starts without weights, or resumes from `output_dir`.
         output_dir: the folder of a run that starts from `path`. Its files take
             precedence over the files in the folder of the weights. If `output_dir` has
             a checkpoint, a `path` that is a name is not downloaded.
@@ -45,12 +45,12 @@ class ModelFolder:
         files: ModelFileSettings = ModelFileSettings(),
     ):
         self.folders = [] if output_dir is None else [Path(output_dir)]
-        # Whether `output_dir` has a checkpoint, from which the run continues.
-        is_run = any(any(each.glob("model.ckpt-*.index")) for each in self.folders)
+        # Whether `output_dir` has a checkpoint, from which the run resumes.
+        is_resumed = any(any(each.glob("model.ckpt-*.index")) for each in self.folders)
         self._checkpoint = checkpoint
         self._files = files
         self._path = None
-        if path is not None and not (is_run and released.is_name(path)):
+        if path is not None and not (is_resumed and released.is_name(path)):
             self._path = released.resolve(path)
             is_folder = self._path.is_dir()
             self.folders.append(self._path if is_folder else self._path.parent)
@@ -70,10 +70,10 @@ class ModelFolder:
 
     @functools.cached_property
     def task(self) -> Mapping[str, Any]:
-        """The task of the first folder that has one, in the keys of `task.json`.
+        """The task of the first folder that has one, with the keys of `task.json`.
 
         A TF1 checkpoint with a head of SQuAD needs no `task.json`: its task follows
-        from the names of its weights. Without a task there are no keys.
+        from the names of its weights. If there is no task, the result is empty.
 
         Raises:
             InputError: the metadata in a folder are damaged.
@@ -94,8 +94,8 @@ class ModelFolder:
     def config(self) -> AlbertConfig:
         """The configuration of the model.
 
-        It is the file that the flag names, or else the first file in the folders, or
-        else the configuration that the weights contain.
+        It is from the file that --albert_config_file names. Without this flag, it is
+        from the first configuration file in the folders, or else from the weights.
 
         Raises:
             InputError: there is no configuration, or it is damaged.
@@ -140,10 +140,10 @@ class ModelFolder:
     def find_tokenizer(self) -> Tokenizer | None:
         """Opens the vocabulary of the flags, or of the first folder that has one.
 
-        The settings of cleaning are from the first of these that has them: the flags;
-        the metadata of the first folder that names a vocabulary; the files of
-        transformers in the folder of the vocabulary; the vocabulary itself. If none
-        has them, text is cleaned as released.
+        The settings of cleaning are `do_lower_case` and `keep_accents`. Each is from
+        the first of these that has it: the flags; the metadata of the first folder that
+        names a vocabulary; the files of transformers in the folder of the vocabulary;
+        the vocabulary itself. Without any of these, the setting is as released.
 
         Returns:
             None if no flag names a vocabulary and no folder has one.

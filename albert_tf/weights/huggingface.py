@@ -20,7 +20,7 @@ from albert_tf.text.tokenization import WORD_MARK, SentencePieceTokenizer, Token
 from albert_tf.weights.formats.hf import ACTIVATIONS
 from albert_tf.weights.metadata import HF_PROBLEMS, HF_TASKS, to_json
 
-# The JSON object of one step in `tokenizer.json`.
+# A JSON object in `tokenizer.json`, usually for one step from text to ids.
 Step = dict[str, Any]
 # Inserted before text that does not begin a word, and removed before the text is cut
 # into pieces. It is a Unicode noncharacter, which no text contains.
@@ -36,7 +36,8 @@ def make_files(
         model: a model of `albert_tf.model.models` whose class transformers also has.
         config: the model's configuration. Its `num_hidden_groups` is the number of
             groups in the file of weights.
-        task: any of the keys "labels", "kind" and "max_seq_length" of `task.json`.
+        task: the contents of a `task.json`, of which only the keys "labels", "kind" and
+            "max_seq_length" are used. Each of them may be missing.
         tokenizer: the model's tokenizer. None for no tokenizer files, and for the
             released ids of special tokens in `config.json`.
 
@@ -54,11 +55,11 @@ def make_files(
     else:
         architecture = f"AlbertFor{HF_TASKS[type(model).__name__][0]}"
     values = config.to_dict()
-    values.pop("down_scale_factor")
+    values.pop("down_scale_factor")  # no model uses it
     if isinstance(model, models.AlbertClassifier | models.AlbertTokenClassifier):
         values |= _describe_labels(model.head.num_labels, task)
-    # If several names in transformers mean the same activation, the first is written:
-    # in reversed order, the first name replaces the others.
+    # Several names in transformers can mean the same activation. The first of them is
+    # written: the order is reversed, so the first name is the last one to be set.
     activations = {value: key for key, value in reversed(ACTIVATIONS.items())}
     values |= {
         "architectures": [architecture],
@@ -151,7 +152,7 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
 
 
 def _describe_token(tokenizer: Tokenizer, id: int) -> Step:
-    """Returns the JSON object of a special token, which transformers finds in texts."""
+    """Describes a special token, which transformers then also finds in texts."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": id, "content": tokenizer.id_to_piece(id), **flags, "special": True}
 
@@ -169,8 +170,9 @@ def _list_characters(condition: Callable[[str], bool]) -> str:
 
 def _make_lower_case() -> list[Step]:
     """Makes the steps that lower-case text as Python does."""
-    # "Lowercase" gives a capital sigma the same form everywhere. So a step before it
-    # replaces each sigma at the end of a word.
+    # Python gives a capital sigma another lower-case form at the end of a word than
+    # elsewhere. The step "Lowercase" has only one form. So a step before it replaces
+    # each sigma at the end of a word.
     cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
     sigma = _make_replace(f"(?<={cased})\N{GREEK CAPITAL LETTER SIGMA}(?!{cased})", "ς")
     return [sigma, {"type": "Lowercase"}]
@@ -231,12 +233,16 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
 
 
 def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
-    """Makes steps that give text after a [MASK] the ids of `inputs.encode_masked`.
+    """Makes steps so that text after a [MASK] gets the ids of `inputs.encode_masked`.
 
     transformers cuts a text at each [MASK], and applies the steps to each part. A part
-    begins a new word if it begins with a space, or if a piece begins with the word mark
-    and the first character of the part. Otherwise `no_word_start` is inserted before
-    the part.
+    begins a new word in two cases: it begins with a space, or some piece begins with
+    the word mark and then the first character of the part. In other cases,
+    `no_word_start` is inserted before the part.
+
+    Args:
+        pieces: all pieces of the vocabulary.
+        no_word_start: a text that `_cut_words` removes, or "".
     """
     initials = {p[1] for p in pieces if len(p) > 1 and p[0] == WORD_MARK}
     is_initial = initials.__contains__
@@ -255,7 +261,7 @@ def _cut_words(metaspace: Step) -> list[Step]:
 
     Args:
         metaspace: the step that replaces spaces by word marks, without the key
-            "prepend_scheme", which says where it also inserts a word mark.
+            "prepend_scheme". This key says where the step also inserts a word mark.
     """
     mark = {**metaspace, "split": False}
     split = {"type": "Split", "behavior": "Removed", "invert": False}
@@ -287,8 +293,9 @@ def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, f
         name, score = piece.piece, piece.score
         if piece.type == kinds.USER_DEFINED:
             score = len(name.encode()) * highest - 0.1  # as SentencePiece scores it
-        # These pieces never match: the pieces that the digit-comma rule splits, and
-        # control, unknown and unused pieces that are no special tokens.
+        # These pieces never match: pieces that end in a digit and a comma, which the
+        # tokenizer splits, and control, unknown and unused pieces that are no special
+        # tokens.
         elif name in tokenizer.comma_pieces or (
             piece.type not in (kinds.NORMAL, kinds.BYTE) and id not in special
         ):

@@ -77,7 +77,8 @@ def load(
             such as "encoder.pooler" for Hugging Face's question answering models.
         init_from_group0: set each group of layers that the file lacks to the file's
             group 0. So a model whose layers do not share parameters can start from a
-            model with shared parameters, as intended by the released flag of this name.
+            model with shared parameters. The released flag of this name has the same
+            purpose.
         optimizer: one of `albert_tf.optimizers`, whose slots and number of updates are
             loaded from a TF1 checkpoint. `load` builds an optimizer that is not built.
             `only` and `allow_missing` also apply to slots, whose paths are the paths of
@@ -92,8 +93,10 @@ def load(
 
     Raises:
         InputError: the path does not exist, has an unknown format, or is damaged.
-        MisfitError: unless an argument allows it, the file lacks a weight, the model
-            lacks a tensor, or a shape differs. The message lists each with its shape.
+        MisfitError: the file lacks a weight, the model lacks a tensor of the file, or a
+            shape differs. `only`, `allow_missing` and `init_from_group0` allow some
+            missing weights. `only` also allows some tensors that the model lacks. The
+            message lists each misfit with its shape.
     """
     source = path if isinstance(path, Source) else open_source(path, checkpoint)
     targets, shapes = names.expand(model, source.format), source.shapes
@@ -116,7 +119,8 @@ def load(
         unused={
             name: shape
             for name, shape in source.shapes.items()
-            # No layer uses an empty group, so its tensors do not count as unused.
+            # transformers writes groups that no layer uses, and a model never needs
+            # their tensors. So these tensors are not reported as unused.
             if name not in used and not names.is_in_empty_group(name, model.config)
         },
         ignored=tuple(name for name in source.ignored if name not in used),
@@ -133,8 +137,8 @@ def model_for(source: Source, config: AlbertConfig) -> keras.Model:
     """Builds a model of the class that fits a file, without loading its weights.
 
     Only the formats of this package name the class. In other formats, the head in the
-    file decides: a head with one output counts as regression, although multiple choice
-    has the same head.
+    file decides. A classifier with one output gives an `AlbertClassifier` for
+    regression, although an `AlbertMultipleChoice` has the same head.
     """
     if source.build_model is not None:
         return source.build_model()
@@ -164,7 +168,7 @@ def _count_outputs(row: Row, source: Source) -> int:
 
 
 def _find_head(source: Source, class_names: Iterable[str] = HEADS) -> str:
-    """Returns the first name of a class of models whose head is in a file.
+    """Returns the name of the first class of models whose head is in a file.
 
     The first row of each head in `HEADS` shows whether the file has the head. If the
     file has none of these heads, the class is "AlbertEncoder".
@@ -176,9 +180,9 @@ def _find_head(source: Source, class_names: Iterable[str] = HEADS) -> str:
 
 
 def find_span_task(source: Source) -> Mapping[str, Any]:
-    """Returns the keys of `task.json` for a file with a head of SQuAD.
+    """Returns the contents of a `task.json` for a file with a head of SQuAD.
 
-    For a file without such a head there are no keys.
+    For a file without such a head, the result is empty.
     """
     head = _find_head(source, ["AlbertSpanLabeler", "AlbertConditionalSpanLabeler"])
     if head == "AlbertConditionalSpanLabeler":
@@ -214,7 +218,8 @@ def _assign(
 ) -> None:
     """Reads and checks all tensors, then sets the variables.
 
-    If layers share a variable, several tensors belong to it, which must be equal.
+    If layers share a variable, several tensors belong to the variable. These tensors
+    must be equal.
     """
     # The value for each variable, by the variable's `id`.
     values: dict[int, np.ndarray] = {}
@@ -224,7 +229,8 @@ def _assign(
         with wrap_read(f"{source.path}: {name}", "real numbers"):
             value = target.from_format(tensor)
         if head_order is not None and target.path.startswith("head."):
-            value = value[..., head_order]  # kernel [H, K], bias [K]
+            # The last axis has the outputs, in the kernel and in the bias.
+            value = value[..., head_order]
         if np.isnan(value).any():
             raise InputError(
                 f"{source.path}: {name} holds NaN; expected numbers, such as weights "
@@ -250,7 +256,7 @@ def _check_fit(model, source: Source, loaded, report, only, allowed) -> None:
         model: the model.
         source: the file.
         loaded: the targets whose tensors the file has.
-        report: names the missing and the unused weights.
+        report: lists the missing and the unused weights.
         only: the parts of the model that are loaded, None for all parts. If it is not
             None, the file may have unused tensors, except those of a loaded encoder.
         allowed: a tuple of beginnings of attribute paths that may be missing.

@@ -77,7 +77,7 @@ def write(folder: Path, tokenizer: Tokenizer | None, task: Mapping[str, Any]) ->
 
 
 def identify(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns the metadata of a vocabulary: its file name, cleaning and fingerprint."""
+    """Returns a vocabulary's file name, settings of cleaning and fingerprint (hash)."""
     return {
         "vocabulary": tokenizer.file_name,
         "do_lower_case": tokenizer.do_lower_case,
@@ -92,7 +92,7 @@ def to_json(values: Mapping[str, Any]) -> bytes:
 
 
 def find_task(path: Path) -> Mapping[str, Any]:
-    """Returns the task of a fine-tuned model, in the keys of `task.json`.
+    """Returns the task of a fine-tuned model, with the keys of `task.json`.
 
     The keys come from `task.json`, or if there is none, from Hugging Face's
     `config.json`. If the folder has neither file, there are no keys.
@@ -122,6 +122,7 @@ def find_members(patterns: Sequence[str], name: str) -> list[str]:
     for pattern in patterns:
         # Sorting by length first puts "run-10" after "run-9".
         matches = sorted(glob.glob(pattern), key=lambda path: (len(path), path))
+        # A pattern without a match stays in the list, so that an error below names it.
         folders += matches or [pattern]
     if not folders:
         raise InputError(f"{name}: requires one or more folders")
@@ -144,16 +145,17 @@ def is_from_run(task: Mapping[str, Any]) -> bool:
     """Whether a task is from the `task.json` of a run of this package.
 
     Other tasks are from a `config.json` or follow from names of weights. They may lack
-    keys.
+    keys. A run always writes the key "do_lower_case".
     """
     return "do_lower_case" in task
 
 
 def _read_hf_task(path: Path) -> Mapping[str, Any]:
-    """Returns the task in a `config.json` of Hugging Face, in the keys of `task.json`.
+    """Returns the task in Hugging Face's `config.json`, with the keys of `task.json`.
 
     Returns:
-        No keys if there is no file, or if this package has no such task.
+        The keys and values; empty if there is no file, or if this package has no such
+        task.
     """
     if not path.is_file():
         return {}
@@ -201,8 +203,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     task = json_values.read_object(path) if path.is_file() else {}
     if task.keys() >= {"class_name", "registered_name"}:
         return {}  # a file of KerasHub
-    # `get` raises an error for a value of another type. The settings class of the task
-    # checks the values of the remaining keys.
+    # `json_values.get` raises an error for a value of another type. The settings class
+    # of the task checks the values of the remaining keys.
     for key in ("kind", "vocabulary", "fingerprint"):
         json_values.get(task, key, str, str(path), default="")
     for key in ("do_lower_case", "keep_accents"):
@@ -236,7 +238,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def find_fingerprint(folder: Path) -> str | None:
-    """Reads the fingerprint in the metadata of a folder; None if there is none.
+    """Reads the fingerprint of a folder's vocabulary; None if no metadata have one.
 
     Raises:
         InputError: the metadata are damaged.

@@ -1,9 +1,14 @@
 """Names and layouts of all tensors in all formats.
 
-One table, `ENCODER` and `HEADS`, has the names of modules in all formats. `expand`
-turns the table into a list of the tensors of one model in one format; loading and
-saving are loops over this list. A `Source` has the tensors of an opened file, by their
-names in the table.
+One table, `ENCODER` and `HEADS`, has the names of modules in all formats. A module is a
+Keras layer, or a weight with its own row in the table, such as an embedding table.
+`expand` turns the table into a list of the tensors of one model in one format; loading
+and saving are loops over this list. A `Source` has the tensors of an opened file, by
+their names in the table.
+
+A block is one attention layer and one feed-forward layer. As in `AlbertConfig`, a layer
+of the encoder has `inner_group_num` blocks. In a file, the layers of a group share
+their blocks. Distinct layers are layers that do not share all of their weights.
 """
 
 import dataclasses
@@ -27,12 +32,12 @@ class Row:
     """One module and its name in every format.
 
     A name is None if the format does not have the module. The format "keras" uses
-    `path` as name. In names, `{b}` is the index of a block in the encoder, `{g}` its
-    group, and `{i}` its index in the group. `{n}` is "" for block 0, "_1" for block 1,
-    and so on.
+    `path` as name. In names, `{b}` is the index of a block in the encoder. `{g}` is the
+    group of this block, and `{i}` its index in the group. `{n}` is "" for block 0, "_1"
+    for block 1, and so on.
 
     Attributes:
-        path: attribute path from the model.
+        path: attribute path from the model, such as "encoder.pooler".
         kind: the kind of module, from which its variables follow: "table" (one matrix),
             "vector" (one vector), "norm" (gamma, beta), "dense" (kernel, bias). Three
             kinds of dense layers have another layout in some format: "split" (outputs
@@ -42,7 +47,7 @@ class Row:
         hf: name in Hugging Face's PyTorch models.
         kerashub: path in a KerasHub weights file. Paths that begin with "task/" are in
             the file of the head.
-        model_garden: name in a TF2 checkpoint or TF-Hub module of Model Garden.
+        model_garden: name in Model Garden's TF2 checkpoints and TF-Hub SavedModels.
     """
 
     path: str
@@ -124,7 +129,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
     "AlbertClassifier": _CLASSIFIER_HEAD,
     "AlbertMultipleChoice": _CLASSIFIER_HEAD,
-    # The released code has no such model. The "tf1" name is only of this package.
+    # The released code has no such model. Only this package uses the "tf1" name.
     "AlbertTokenClassifier": (
         Row("head.output_dense", "output", "cls/tokens/output", "classifier"),
     ),
@@ -141,8 +146,8 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
 }
 
-# The variables of modules, here called leaves: by format, the suffix of each in the
-# names of tensors. Leaves that are not listed have no suffix.
+# A variable of a module is called a leaf here. For each format, this table has the
+# suffix that a leaf adds to the name of its module. Leaves without an entry add none.
 LEAVES = {
     "tf1": {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
     "hf": {"table": ".weight", "kernel": ".weight", "bias": ".bias",
@@ -160,10 +165,13 @@ IGNORED = {
     # Slots of both released optimizers, the number of updates, and the tensors of the
     # argument `extra` of `save`.
     "tf1": re.compile(r"/(adam|lamb)_[mv]$|^global_step$|^albert_tf/"),
-    # A constant of older versions of transformers, and the decoder, whose weights are
-    # the word table and the bias of "predictions.bias".
+    # A constant of older versions of transformers, and the decoder. The decoder's
+    # weights are copies of the word embeddings and of "predictions.bias".
     "hf": re.compile(r"position_ids$|^predictions\.decoder\."),
+    # The state of an optimizer, and the states of dropout.
     "kerashub": re.compile(r"^(task/)?optimizer/|seed_generator"),
+    # Counters and the state of an optimizer. TensorFlow calls a variable "Variable" if
+    # the code gives it no name; no weight has this name.
     "model_garden": re.compile(r"^save_counter$|^Variable$|optimizer|iter$"),
     "keras": re.compile(r"(?!)"),  # matches no name
 }
@@ -171,15 +179,15 @@ IGNORED = {
 
 @dataclasses.dataclass(eq=False)
 class Target:
-    """One tensor of a format, and the model's variable that it belongs to.
+    """One tensor in the files of a format, and the model's variable for it.
 
     Attributes:
         path: attribute path of the variable.
         name: name of the tensor in the format, None if the format does not have it.
-        group0: name of the tensor for the same variable in group 0, for the argument
+        group0: name of the corresponding tensor in group 0, for the argument
             `init_from_group0` of `load`. Equal to `name` outside of blocks.
-        variable: the model's variable. If only the format has the tensor: the constant
-            (a NumPy array) to which it must be equal.
+        variable: the model's variable. If the model has no variable for the tensor: the
+            values that the tensor must have, as a NumPy array.
         shape: shape of the tensor in the format.
         transposed: whether the format stores the transposed matrix.
     """
@@ -213,7 +221,11 @@ class Target:
 def expand(model, format: str) -> list[Target]:
     """Lists the tensors that a model has in a format.
 
-    If layers share a variable, the list has each tensor that the format has for it.
+    If a format stores a shared variable once for each layer, the list has an item for
+    each of these tensors.
+
+    Raises:
+        InputError: the model is not of this package.
     """
     class_name = type(model).__name__
     if class_name not in HEADS:
@@ -227,8 +239,8 @@ def expand(model, format: str) -> list[Target]:
     for row in (*ENCODER, *HEADS[class_name]):
         count = len(groups) * config.inner_group_num if "{b}" in row.path else 1
         for b in range(count):
-            # A distinct layer has `inner_group_num` blocks. Block b of the encoder is
-            # block i of its layer. In group 0, b and i are equal.
+            # Block b of the encoder is block i of a layer. Group 0 has the first blocks
+            # of the encoder, so b and i are equal there.
             layer, i = divmod(b, config.inner_group_num)
             path = row.path.format(b=b)
             for leaf, variable in _find_variables(model, path, row.kind, format):
@@ -243,7 +255,8 @@ def expand(model, format: str) -> list[Target]:
 def is_in_empty_group(name: str, config: AlbertConfig) -> bool:
     """Whether a tensor belongs to a group that no layer of the model uses.
 
-    If there are more groups than layers, transformers also writes such groups.
+    If there are more groups than layers, transformers also writes the groups that have
+    no layer.
     """
     empty_groups = {*range(config.num_hidden_groups)} - {*_find_layer_groups(config)}
     match = re.search(r"(?:group_|groups\.)(\d+)", name)
@@ -263,7 +276,8 @@ def _find_layer_groups(config: AlbertConfig) -> list[int]:
 def _find_variables(model, path: str, kind: str, format: str):
     """Yields the name (a leaf) and the variable for each variable of a module.
 
-    Yields nothing if the model lacks the module.
+    Yields nothing if the model lacks the module. The exception is a projection that
+    only the format has: its values are fixed, and are yielded as NumPy arrays.
 
     Args:
         model: the model.
@@ -308,7 +322,8 @@ def name_tensor(
     if module is None:
         return None
     suffix = LEAVES[format].get(leaf, "")
-    # The released output layers are "output_weights" and "output_bias".
+    # The released variables of an output layer end in "_weights" and "_bias", not in a
+    # part of their own such as "/kernel".
     if (format, row.kind) == ("tf1", "output"):
         suffix = "_weights" if leaf == "kernel" else "_bias"
     return module.format(g=g, i=i, b=b, n=f"_{b}" if b else "") + suffix
@@ -341,16 +356,16 @@ class Source:
     """An opened file or folder of weights.
 
     Args:
-        tensors: the shape of every tensor, by its name in the table (`ENCODER`,
-            `HEADS`).
+        tensors: the shape of every tensor by name. The name of a weight is its name in
+            the table (`ENCODER`, `HEADS`).
 
     Attributes:
         format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
             `.keras` file or a SavedModel).
-        path: the path as a text, for messages.
+        path: the path of the file or folder as a text.
         read: a function of a tensor's name that returns the tensor, even if it is not a
             weight.
-        config: a function that returns the configuration of the weights, and raises
+        config: a function that returns the configuration of the model, and raises
             InputError if there is none.
         build_model: a function that returns a new model of the class that was saved;
             None if the format does not store the class.

@@ -46,7 +46,7 @@ def resolve(path: str | Path) -> Path:
             [folder] = {path.parent for path in root.rglob("albert_config.json")}
         return folder
 
-    # None: no checksum is published.
+    # The value None means no check: no checksum is published.
     return download.make_folder(
         download.home() / "weights" / name, {_ADDRESS.format(name): None}, find_model
     )

@@ -9,7 +9,8 @@ from typing import Literal
 
 from albert_tf import flags
 
-# The released notebook passes this placeholder for a required flag.
+# The released notebook passes this placeholder for --spm_model_file, which the released
+# script requires. The placeholder names no file.
 _FROM_HUB = "from_tf_hub"
 
 
@@ -51,6 +52,6 @@ class ModelFileSettings(flags.Settings):
 
     @property
     def vocabularies(self) -> tuple[str | None, str | None]:
-        """The files of --spm_model_file and --vocab_file."""
+        """The files of --spm_model_file and --vocab_file; None for a missing one."""
         spm = None if self.spm_model_file == _FROM_HUB else self.spm_model_file
         return spm, self.vocab_file

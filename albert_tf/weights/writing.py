@@ -37,8 +37,9 @@ def save(
         model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
             `albert_config.json`. But if the last part is a name such as "model.ckpt-5"
-            or "ckpt", the path is the checkpoint's prefix. For "hf" a folder, which
-            gets `model.safetensors` and `config.json`. For "keras" a .keras file.
+            or "ckpt", and no folder, the path is the checkpoint's prefix. For "hf" a
+            folder, which gets `model.safetensors` and `config.json`. For "keras" a
+            .keras file.
         format: "tf1" (for the released code), "hf" (for `transformers`) or "keras"
             (for Keras with this package). "tf1" and "hf" have no names for layers that
             share only attention or only feed-forward parameters. All L layers of such
@@ -50,9 +51,9 @@ def save(
             "tf1".
         tokenizer: written to the same folder, as vocabulary and `tokenizer.json`; only
             for "hf".
-        task: describes the outputs, as in a run's `task.json`: the "labels" and "kind"
-            of a classifier, which become `id2label` and `problem_type`, and the
-            "max_seq_length" of any model; only for "hf".
+        task: keys and values as in a run's `task.json`. The "labels" and "kind" of a
+            classifier become `id2label` and `problem_type`. The "max_seq_length" of any
+            model becomes `model_max_length` of the tokenizer; only for "hf".
 
     Returns:
         The written prefix, folder or file, which `load` accepts.
@@ -98,8 +99,9 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
 def _regroup(config: AlbertConfig) -> AlbertConfig:
     """Returns the configuration of a model in the formats "tf1" and "hf".
 
-    They lack `parameter_sharing`: the layers of a group share all parameters. If the
-    model shares less, each distinct layer becomes a group.
+    These formats have no `parameter_sharing`: in them, the layers of a group share all
+    parameters. If the layers of the model share only some of their parameters, each
+    layer that differs from the others becomes a group.
     """
     if config.parameter_sharing == "all":
         return config
@@ -108,7 +110,7 @@ def _regroup(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-# Each of these functions writes one format. It has the arguments of `save` that the
+# Each of the functions below writes one format. It has the arguments of `save` that the
 # format supports, and returns the path that `load` accepts.
 def _save_tf1(model, path: Path, optimizer=None, extra=None) -> Path:
     import tensorflow as tf
@@ -140,6 +142,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
     files = huggingface.make_files(model, _regroup(model.config), task or {}, tokenizer)
     with wrap_write(folder), atomic_folder(folder) as new:
+        # Some versions of transformers reject a file without this metadata.
         safetensors.numpy.save_file(
             tensors, new / "model.safetensors", metadata={"format": "pt"}
         )

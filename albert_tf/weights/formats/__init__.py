@@ -14,7 +14,8 @@ from albert_tf.weights import checkpoints, released
 from albert_tf.weights.formats import hf, keras, kerashub, tf
 from albert_tf.weights.names import Source
 
-# The module for a file, by its suffix; the module for a folder, by a file in it.
+# The module for a file, by its suffix; the module for a folder, by a file in it. Here
+# `keras` and `tf` are modules of this package, not Keras and TensorFlow.
 _BY_SUFFIX = {".safetensors": hf, ".h5": kerashub, ".keras": keras}
 _BY_FILE = {"saved_model.pb": tf, "*.safetensors": hf, kerashub.BACKBONE: kerashub}
 

@@ -38,8 +38,8 @@ def open(path: Path) -> Source:
         with errors.wrap_read(file, "a readable safetensors file"):
             shard = safetensors.safe_open(file, framework="numpy")
             shards |= dict.fromkeys(shard.keys(), shard)
-    # In the table of `weights.names`, the encoder's names have this prefix.
-    # transformers saves an AlbertModel, which has no head, without the prefix.
+    # In the table of `weights.names`, the encoder's names begin with "albert.".
+    # transformers saves an AlbertModel, which has no head, without this prefix.
     prefix = "albert." if "embeddings.word_embeddings.weight" in shards else ""
 
     def read(name):
@@ -54,7 +54,7 @@ def open(path: Path) -> Source:
 
 
 def _read_config(path: Path) -> AlbertConfig:
-    """Converts a `config.json` of Hugging Face."""
+    """Reads a `config.json` of Hugging Face as an `AlbertConfig`."""
     values = json_values.read_object(path)
     keys = {item.name for item in dataclasses.fields(AlbertConfig)}
     config = {key: value for key, value in values.items() if key in keys}

@@ -63,7 +63,7 @@ def open(path: Path) -> Source:
 
 
 def _read_config(path: Path) -> AlbertConfig:
-    """Converts a `config.json` of KerasHub."""
+    """Reads a `config.json` of KerasHub as an `AlbertConfig`."""
     values = json_values.read_object(path)
     keys = ", ".join(dict.fromkeys(_KEYS.values()))
     with errors.wrap_read(path, f"an AlbertBackbone with the keys {keys}"):

@@ -1,9 +1,9 @@
 """Reads TensorFlow's checkpoints and SavedModels, without running a model.
 
-The names of tensors in a TF1 checkpoint are the names of the variables. The names of
-tensors in a TF2 checkpoint, here called keys, are paths of attributes. A TF2 checkpoint
-(of Model Garden or of this package) therefore also stores an object graph, which has
-the name of the variable for each key.
+A key is here the name of a tensor in a checkpoint. In a TF1 checkpoint, the key is the
+name of the variable. In a TF2 checkpoint (of Model Garden or in a SavedModel of this
+package), the key is a path of attributes. There, the names of the variables are in the
+object graph, which the checkpoint also stores.
 """
 
 import re
@@ -54,8 +54,9 @@ def open(path: Path) -> Source:
         format = "keras" if class_name else "model_garden"
     else:
         format, class_name, options = "tf1", "", {}
-        # In a TF-Hub module, the released names have a prefix.
+        # In a TF-Hub module, the released names begin with "module/".
         keys = {key.removeprefix("module/"): key for key in shapes}
+    # `read` also takes keys, because tensors that are not weights may have no name.
     return Source(
         format=format,
         path=source_path,
@@ -69,13 +70,15 @@ def open(path: Path) -> Source:
 def _read_graph(contents: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     """Reads the object graph of a TF2 checkpoint.
 
-    `saved_models.save` stores the class of the model, its options (the arguments of the
-    class except the configuration) and its weights as attributes of the root.
+    `saved_models.save` of this package stores three things as attributes of the root:
+    the class of the model, its options (the arguments of the class except the
+    configuration) and its weights.
 
     Returns:
         The name of the class; the key of each option by name; the key of each weight by
-        its name in the table of `weights.names`. If the root lacks the attributes, the
-        class is "", there are no options, and the names are the names of the variables.
+        its name in the table of `weights.names`. If the root lacks the attributes, as
+        in Model Garden, the class is "", and there are no options. The names of the
+        weights are then the names of the variables without the prefix "bert/".
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
