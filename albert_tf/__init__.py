@@ -3,7 +3,8 @@
 These are the packages, in reading order. The docstring of each lists its modules:
 
     model       the encoder, its heads and the optimizers, in keras.ops
-    weights     loads and saves weights in the formats of four code bases
+    weights     loads and saves weights in the formats of Google's released code,
+                Hugging Face, KerasHub and TF Model Garden
     text        tokenizes text, in Python and in a TensorFlow graph
     data        records, tables and batches
     corpus      makes pretraining records from raw text
@@ -29,9 +30,12 @@ Parts of the paper, by section:
     4.2  GLUE, SQuAD, RACE                tasks.glue, tasks.squad, tasks.race
     4.8  dropout                          model.config.AlbertConfig.hidden_dropout_prob
 
-A module is imported when its name is first used. So programs that only read text do not
-wait for TensorFlow. To load a `.keras` file of this package with Keras, first register
-its classes: `from albert_tf import models, optimizers`.
+A module is imported when its name is first used. So a program waits for TensorFlow only
+if it uses a module that needs TensorFlow.
+
+Before `keras.models.load_model` opens a `.keras` file of this package, the classes in
+the file must be registered with Keras. This import registers them:
+`from albert_tf import models, optimizers`.
 
 On x86 processors this package turns oneDNN on in TensorFlow, unless the environment
 variable TF_ENABLE_ONEDNN_OPTS is set or TensorFlow is already imported. By default,
@@ -68,8 +72,9 @@ _CLASSES = {
 }
 # The module of each public class.
 _CLASS_MODULES = {name: module for module, names in _CLASSES.items() for name in names}
-# {public module or package: prefix of its name, such as "model."}. The prefix is "" for
-# the modules and packages directly in `albert_tf`.
+# {public module or package: the package that contains it, with a dot}. For example,
+# `albert_tf.config` is the module `albert_tf.model.config`. The value is "" for the
+# modules and packages directly in `albert_tf`.
 _MODULES = {
     **dict.fromkeys(("config", "heads", "layers", "models", "optimizers"), "model."),
     **dict.fromkeys(("hub", "predict", "runtimes"), "serve."),

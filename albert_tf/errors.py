@@ -8,17 +8,17 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# TensorFlow adds locations in code to the message of an error. The first pattern
-# matches a trace of graph nodes after the message. The second one matches other forms
-# before or after the message.
+# TensorFlow adds locations in code to the message of an error. `_NODE_TRACE` matches
+# the beginning of a trace of graph nodes after the message. `_LOCATION` matches other
+# locations before or after the message.
 _NODE_TRACE = re.compile(r"\n\t ?\[\[")
 _LOCATION = re.compile(
     r"\{\{[^}]*\}\} |Error in user-defined function .*? with iterator: \S+: "
     r"| ?\[Op:.*|^ *\(\d\) [A-Z_]+: +"
 )
 
-# Characters that could move the cursor of a terminal or end the line of a message. A
-# message may quote them from a file or a flag.
+# Characters that could move the cursor of a terminal or end the line of a message, and
+# surrogates, which cannot be printed. A message may quote them from a file or a flag.
 _UNPRINTABLE = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _MAX_QUOTE_LENGTH = 40
@@ -33,8 +33,8 @@ class InputError(ValueError):
     """A file, flag or argument that cannot be used.
 
     The message is one line: a location or the name of a flag, then the received value
-    and the expected value. A message about weights that do not fit has one more line
-    for each kind of mistake. `flags.run` prints the message without a traceback.
+    and the expected value. If weights do not fit the model, the message has one more
+    line for each kind of mistake. `flags.run` prints the message without a traceback.
     """
 
     # Without this attribute, Keras adds many lines to an error in a layer's call.
@@ -56,7 +56,7 @@ def _escape(character: re.Match[str]) -> str:
 
 
 def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
-    """Turns any exception of a `with` block that reads a file into InputError.
+    """Raises InputError instead of any exception of a `with` block that reads a file.
 
     The block must only read, because the message blames the file for each exception.
     All exceptions are caught, because TensorFlow, safetensors, h5py, zipfile, protobuf,
@@ -73,7 +73,7 @@ def wrap_read(path: Any, expected: str = "a readable file") -> _Context:
 
 
 def wrap_write(path: Any) -> _Context:
-    """Turns any exception of a `with` block that writes a file into InputError.
+    """Raises InputError instead of any exception of a `with` block that writes a file.
 
     The block must only write, because the message blames the file for each exception.
     All exceptions are caught, because a full disk raises OSError in Python, OpError in
@@ -90,7 +90,7 @@ def wrap_write(path: Any) -> _Context:
 
 @contextlib.contextmanager
 def _wrap(before: str, after: str) -> Iterator[None]:
-    """Turns any exception into InputError.
+    """Raises InputError instead of any exception; an InputError keeps its message.
 
     Args:
         before: the text before the summary of the exception in the message.
@@ -151,7 +151,7 @@ def summarize(error: BaseException) -> str:
 
 
 def quote(value: Any) -> str:
-    """Returns a value as JSON for a message; after 40 characters, "..." follows."""
+    """Returns a value as JSON for a message; cuts it after 40 characters with "..."."""
     try:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):  # JSON has no such key or value

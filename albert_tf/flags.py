@@ -44,7 +44,7 @@ _TYPES = {
     "string": ("TEXT", "a text"),
     "comma separated list of strings": ("TEXT,...", "texts between commas"),
 }
-_COLUMNS = 80
+_COLUMNS = 80  # the width of --help
 # {name of a bound in `field`: comparison of the value with the bound}.
 _BOUNDS: Mapping[str, Callable] = {
     "at_least": operator.ge,
@@ -62,7 +62,7 @@ _COMMON = {
     "set TF_CPP_MIN_LOG_LEVEL in the environment. (default: -1)",
     "--help, --helpfull": "Print this text; --helpfull also prints absl's flags.",
 }
-# The flagfiles that the package contains.
+# The folder of the recipes: flagfiles that are part of the package.
 _RECIPES = Path(__file__).parent / "recipes"
 
 _S = TypeVar("_S")
@@ -109,7 +109,8 @@ class Settings:
         Python calls this method before `dataclasses.dataclass` reads the fields.
         """
         super().__init_subclass__(**arguments)
-        # The fields of the base classes. Python has not yet added those of `cls`.
+        # The fields of the base classes; `dataclass` has not yet added the fields that
+        # `cls` itself declares.
         bases: dict[str, dataclasses.Field] = getattr(cls, "__dataclass_fields__", {})
         descriptions = _read_args(cls.__doc__ or "")
         for name, item in list(vars(cls).items()):
@@ -132,7 +133,7 @@ class Settings:
         items = fields(type(self))
         for item in items:
             value = getattr(self, item.name)
-            expected = _find_missed_range(value, item.metadata)
+            expected = _find_expected_range(value, item.metadata)
             if expected:
                 raise InputError(f"--{item.name}={value}: must be {expected}")
         # {setting: its flag as text}; "" if the setting is not given.
@@ -154,7 +155,7 @@ class Settings:
         A value that is the default, None, False or "" counts as not given.
         """
         value = getattr(self, item.name)
-        # Released notebooks pass --name= for a flag that is not given.
+        # Google's notebooks for ALBERT pass --name= for a flag that is not given.
         if value is None or value is False or value in ("", item.default):
             return ""
         text = ",".join(value) if isinstance(value, tuple) else value
@@ -168,8 +169,8 @@ def _read_args(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _find_missed_range(value: Any, metadata: Mapping[str, Any]) -> str:
-    """Returns the allowed range if a value is outside of it, such as "at least 1".
+def _find_expected_range(value: Any, metadata: Mapping[str, Any]) -> str:
+    """Returns the expected range, such as "at least 1", if a value is not in it.
 
     Returns "" if the value is in the range. None is in every range, and an infinite
     value or NaN is in no range.
@@ -275,7 +276,7 @@ def run(
         text: the description at the start of --help. Default: the docstring of the
             script.
         names: {text in --help: replacement}, for example to print the name of a command
-            instead of its script.
+            instead of the name of its script.
         argv: the name and the arguments of the program. Default: `sys.argv`.
     """
     if settings:
@@ -380,9 +381,9 @@ def _parse(arguments: list[str], text: str, names: Mapping[str, str]) -> list[st
 def _expand(arguments: list[str]) -> list[str]:
     """Replaces --config and --flagfile by the flags in their files.
 
-    The flags of --config come first, so all other flags override them. If a flagfile in
-    `recipes/` does not exist, the file in the package is used. A space may separate a
-    boolean flag from its value.
+    The flags of --config come first, so all other flags override them. If the path of a
+    flagfile is recipes/NAME.flags and there is no such file, the recipe of the package
+    with this name is used. A space may separate a boolean flag from its value.
 
     Args:
         arguments: the name and the arguments of the program.
@@ -394,7 +395,7 @@ def _expand(arguments: list[str]) -> list[str]:
         if name in ("--config", "-config"):
             result += _read_config(value)
             continue
-        # `value` may be the path of a recipe in a checkout: recipes/NAME.flags.
+        # `value` names a recipe of the package if it is recipes/NAME.flags.
         recipe = _RECIPES.parent / value
         is_recipe = recipe.parent == _RECIPES and recipe.is_file()
         is_flagfile = name in ("--flagfile", "-flagfile")
@@ -435,7 +436,8 @@ def _parse_flag_line(line: str) -> list[str]:
 def _read_config(path: str) -> list[str]:
     """Returns the flags of a JSON file as --name=value.
 
-    The file is a `run.json`, or an object {name: value}.
+    The file is an object {name: value}, or the `run.json` that a run writes, with this
+    object under the key "flags".
     """
     with wrap_read(path, "a JSON object of flags"):
         content = json.loads(Path(path).read_text("utf-8"))
@@ -444,7 +446,7 @@ def _read_config(path: str) -> list[str]:
 
 
 def _as_text(value: Any) -> str:
-    """Returns a JSON value as the command line has it; a list becomes a CSV line."""
+    """Returns a JSON value as text for a flag; a list becomes a line of CSV."""
     if not isinstance(value, list):
         return value if isinstance(value, str) else json.dumps(value)
     line = io.StringIO()
@@ -453,7 +455,7 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Resets each flag of a file that a flag on the command line excludes."""
+    """Resets flags that a file sets if flags on the command line exclude them."""
     cli_names = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = _list_defined_fields()
     # {setting: the name and the alias of its flag}.
@@ -505,7 +507,8 @@ def _group_fields(settings: type) -> Iterator[tuple[type, list[dataclasses.Field
 
     The fields come from `settings`, which may redefine fields of a base class.
     """
-    # If several classes annotate a field, the last base class introduces it.
+    # If several classes annotate a field, the last of them in `__mro__` introduces it;
+    # the others redefine it.
     introducers: dict[str, type] = {}
     for group in settings.__mro__:
         introducers |= dict.fromkeys(vars(group).get("__annotations__", ()), group)

@@ -1,4 +1,4 @@
-"""The commands of `albert-tf`. A checkout of the code also has scripts for most.
+"""The commands of `albert-tf`. A checkout also has a script for most of them.
 
 `albert-tf --help` also prints this table:
 
@@ -14,8 +14,8 @@
     export       export TF-Hub modules
     demo-page    try a model in the browser
 
-A module, or a class in `fine_tune`, describes each command. Its docstring is the start
-of --help, and its attributes are:
+Each command has a module here, or a class in the module `fine_tune`. The docstring of
+this module or class is the start of the command's --help. Its attributes are:
 
     SETTINGS         the settings classes, whose fields are the flags
     main             the function of the command, which gets an object of each class

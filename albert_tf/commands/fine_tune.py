@@ -44,9 +44,9 @@ class FineTuning:
 
         from albert_tf.train import ensembles
 
-        family = registry.find_task_class(cls.task_type)
-        assert family is not None
-        ensembles.run(family, task_settings, run_settings, model, devices)
+        task_class = registry.find_task_class(cls.task_type)
+        assert task_class is not None
+        ensembles.run(task_class, task_settings, run_settings, model, devices)
 
 
 class Classify(FineTuning):
@@ -87,7 +87,7 @@ class Squad(FineTuning):
             --output_dir=runs/squad2 --do_train --do_predict \
             --learning_rate=3e-5 --train_batch_size=48
 
-    docs/squad.md explains the flags, the threshold and the output files.
+    docs/squad.md explains the flags, the no-answer threshold and the output files.
     """
 
     task_type = "question_answering"

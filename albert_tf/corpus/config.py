@@ -1,7 +1,8 @@
 """The settings of one run of the pretraining data generator.
 
 Docstrings of classes are parts of --help: the first line is the heading of a group of
-flags, and `Args:` has the descriptions of the flags.
+flags, and `Args:` has the descriptions of the flags. The released generator is
+create_pretraining_data.py in Google's TensorFlow 1 code of ALBERT.
 """
 
 import dataclasses
@@ -74,8 +75,8 @@ class CorpusSettings(MaskingSettings):
             given.
         do_lower_case: Lower-case the text. Default: the vocabulary's setting, or true
             if it has none.
-        keep_accents: Keep accents and other combining marks, which the released code
-            removes. Default: the vocabulary's setting, or false if it has none.
+        keep_accents: Keep accents and other combining marks, which Google's released
+            code removes. Default: the vocabulary's setting, or false if it has none.
         input_file_mode: Handling of invalid UTF-8: r raises an error, rb drops the
             bytes.
         encoding: Encoding of the text, such as gbk. A byte order mark has priority.
@@ -94,12 +95,12 @@ class CorpusSettings(MaskingSettings):
         do_whole_word_mask: Mask whole words instead of single tokens.
         word_rule: Rule for the starts of words. word_mark uses the word marks of the
             tokens, for any script. spaces uses only spaces, for segmented Chinese text.
-            released starts a word at every token that contains a character other than
-            an English letter.
+            released is the rule of Google's released code: it also starts a word at
+            every token with characters other than English letters and punctuation.
         do_permutation: Also draw other spans with as many tokens as the masked spans,
             shuffle the tokens of these other spans, and predict them, too.
-        released_behaviour: Follow the released generator wherever this one differs on
-            purpose; docs/pretraining_data.md lists the differences.
+        released_behaviour: Follow Google's released generator wherever this one differs
+            on purpose; docs/pretraining_data.md lists the differences.
         random_seed: Random seed.
         eval_fraction: Fraction of documents to hold out for evaluation. The name of
             their record file contains .eval.
@@ -154,9 +155,10 @@ class CorpusSettings(MaskingSettings):
             raise InputError("--random_next_sentence and --objective=none: give one")
 
     def base_path(self, subset: Subset) -> str:
-        """Returns the path from which the names of a subset's other files are derived.
+        """Returns the path that names a subset, such as records/text.tfrecord.
 
-        For "train", this path is the first name in `output_file` without @N. For
+        The names of the description and of the folder of unfinished files begin with
+        this path. For "train", it is the first name in `output_file` without @N. For
         "eval", .eval is added before the suffix: text.tfrecord becomes
         text.eval.tfrecord.
         """
@@ -205,7 +207,7 @@ class CorpusSettings(MaskingSettings):
 
     @property
     def samples_other_documents(self) -> bool:
-        """Whether B, the second segment of a pair, may be from another document.
+        """Whether B, the second text of a pair, may be from another document.
 
         For nsp, it may. For sop, it may only with `released_behaviour`: if the text for
         a pair is a single line, this line becomes A, and B comes from another document.

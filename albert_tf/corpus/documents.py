@@ -1,8 +1,12 @@
 """Finds the input files, divides them into ranges, and reads and tokenizes documents.
 
 A range is a part of a file that begins and ends between documents, or a complete small
-or compressed file. Ranges, and all numbers derived from them, depend only on the files,
-not on the number of workers.
+or compressed file. The ranges depend only on the files, not on the number of workers.
+Random seeds are derived from the numbers of the ranges, so they do not depend on the
+number of workers, either.
+
+A segment has the token ids of a line, or of a part of a long line. The released code is
+Google's TensorFlow 1 implementation of ALBERT.
 """
 
 import codecs
@@ -33,10 +37,10 @@ MAX_LINE_BYTES = 16 << 20
 # A document is in memory as a whole, so a longer document is divided. For example, a
 # large file without blank lines is one document.
 MAX_DOCUMENT_CHARS = 4 << 20
-# Longer segments are cut; one in 200 sentences of Wikipedia is longer. A record
-# consists of two parts, A and B, which are made of whole segments and then cut to fit.
-# With long segments, much text would be cut off and lost, and A and B would always have
-# similar lengths.
+# A line with more tokens is cut into several segments; one in 200 sentences of
+# Wikipedia has more. A record consists of two texts, A and B, which are made of whole
+# segments and then cut to fit. With long segments, much text would be cut off and lost,
+# and A and B would always have similar lengths.
 MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -145,7 +149,7 @@ def read(
         first_lines = list(enumerate(first_lines[0][1].split("\r"), 1))
     lines = itertools.chain(first_lines, lines)
     is_json = _holds_json_lines(part.file)
-    stream = _json_texts(part, lines) if is_json else (text for _, text in lines)
+    stream = _text_lines(part, lines) if is_json else (text for _, text in lines)
     document: list[str] = []
     size = 0
     # The blank line that is added here ends the last document.
@@ -163,12 +167,12 @@ def _holds_json_lines(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".jsonl")
 
 
-def _json_texts(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Yields the lines of the text of each JSON line, and "" after each text.
+def _text_lines(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Yields the lines of the text in each JSON line, and "" after each text.
 
     Args:
         part: the range, for messages.
-        lines: the numbers and the contents of the lines.
+        lines: the numbers and the contents of the JSON lines.
     """
     for number, line in lines:
         if not line.strip():
@@ -271,8 +275,8 @@ def tokenize(
     """Yields the segments of each document that has tokens, as token ids.
 
     A line becomes one segment, or several segments if it has many tokens. With the rule
-    "spaces", an id that continues a word has the vocabulary's size added (see
-    `_encode_words`); `shards` removes it.
+    "spaces", a token that continues a word gets the sum of its id and the vocabulary's
+    size (see `_encode_words`); `shards` restores the id.
 
     Args:
         documents: the lines of each document.
@@ -305,8 +309,8 @@ def word_starts(
     """Returns the function that finds the first tokens of words by a rule.
 
     The returned functions are cached, since their arrays take time to build. With the
-    rule "spaces", the function expects ids from `_encode_words`: an id that continues a
-    word is at least the vocabulary's size.
+    rule "spaces", the function expects ids from `_encode_words`: the id of a token that
+    continues a word is at least the vocabulary's size.
     """
     if rule != "spaces":
         return tokenizer.word_starts(rule)
@@ -318,10 +322,10 @@ def word_starts(
 def _encode_words(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     """Encodes lines for the rule "spaces", by which words are the parts between spaces.
 
-    An id that continues a word is marked: the vocabulary's size is added.
+    The id of a token that continues a word is marked: the vocabulary's size is added.
     """
     words = [line.split() for line in lines]
-    # A group has the ids of each word of a line.
+    # For each line, a group with the ids of each word.
     groups = list(_encode_groups(tokenizer.encode_batch, words))
     for ids in itertools.chain.from_iterable(groups):
         ids[1:] = [id + tokenizer.vocab_size for id in ids[1:]]
@@ -335,9 +339,9 @@ def _encode_lines(encode: _Encode, lines: list[str]) -> list[list[int]]:
 
     **As released:** the released code tokenizes a line as a whole. Here each part of a
     long line ends at white space, where a token ends, too. So the tokens differ only in
-    two cases: a line has 65,536 consecutive characters without white space, or it has
-    more than about 500,000 characters. In a text of this length, the tokenizer's sums
-    of scores lose their last digits.
+    two cases. In the first case, a line has 65,536 consecutive characters without white
+    space. In the second case, a line has more than about 500,000 characters. The
+    released code then adds up so many scores that the sums lose their last digits.
     """
     part_pattern = rf"\S.{{0,{_LINE_CHARS - 1}}}"
     # First choice: the longest part that ends before white space or at the line's end.

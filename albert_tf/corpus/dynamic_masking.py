@@ -1,11 +1,14 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
-The files contain each record once. In each epoch, a record gets other masks. The order
-of its two segments, A and B, is also drawn again. The feature `token_boundary` marks
-the first tokens of words, so masking needs no tokenizer.
+Each epoch reads the same records, but gives each record other masks. For the objective
+"sop", the order of the record's two texts, A and B, is also drawn again. The feature
+`token_boundary` marks the first tokens of words, so masking needs no tokenizer.
 
 Masking runs in Python inside `tf.data`, on the host that reads the records (for a TPU,
-the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain it.
+the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain this
+Python function.
+
+Letters of shapes: B rows, T tokens per row, P slots for predictions per row.
 """
 
 import dataclasses
@@ -53,8 +56,8 @@ class DynamicMasking:
 
         Args:
             batch: a batch that `records.parser(self.spec)` has parsed. Its records may
-                have masks already; their number of slots may differ from P, the
-                `prediction_slots` of `rules.config`.
+                have masks already, which are replaced. The number of slots in these
+                records may differ from P, the `prediction_slots` of `rules.config`.
             seed: the run's seed.
             positions: int64 [B], the position of each row in the run: the number of
                 rows before it. A row's masks depend only on `seed` and on its position.
@@ -110,15 +113,15 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    The description of a record file has the rules that `settings` does not have, such
-    as whole words or permutation. The order of A and B is drawn again only for the
-    objective "sop", and only if B never comes from another document.
+    Settings of masking that `settings` lacks, such as whole words or permutation, come
+    from the descriptions. The order of A and B is drawn again only for the objective
+    "sop", and only if B never comes from another document.
 
     Args:
         files: record files of `create_pretraining_data.py`, with or without masks. All
-            must have the same vocabulary and objective.
-        settings: the settings of masking, which replace those of the records. Default:
-            the default values of the flags.
+            must have the same vocabulary and objective, which is not checked here.
+        settings: settings of masking, which replace the settings in the descriptions.
+            Default: the default values of the flags.
 
     Raises:
         InputError: a file has no description, a description is from another version,

@@ -1,6 +1,7 @@
 """Makes record files, in steps: plan -> make shards -> merge -> describe.
 
 Each shard has a part of the records, and all shards are merged into the output files.
+A shard in this sense is temporary, and not an output file such as name-00000-of-00016.
 Local processes or Apache Beam make and merge the shards. The shards are in the folder
 `<output>.work` until the run is complete. For each complete shard and output file, that
 folder gets a JSON file. A later run that finds the JSON file does not make the shard or
@@ -38,7 +39,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         log: a text file that gets progress and warnings.
 
     Returns:
-        The path of the training files' JSON description.
+        The path of the JSON description of the training files.
 
     Raises:
         InputError: the input, the vocabulary or the output cannot be used, or the
@@ -46,7 +47,7 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
     """
     sizes = documents.find_files(config.input_file)
     tokenizer = shards.load_tokenizer(config)
-    # The default of these two settings is the setting that the vocabulary stores.
+    # If the user does not give these two settings, the vocabulary decides them.
     config = dataclasses.replace(
         config,
         do_lower_case=tokenizer.do_lower_case,

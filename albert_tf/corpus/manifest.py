@@ -1,4 +1,8 @@
-"""The description of record files: settings, vocabulary, counts, statistics."""
+"""The description of record files: settings, vocabulary, counts, statistics.
+
+A run writes one description for each subset: the training files, and with
+`eval_fraction` the file of held-out documents ("eval").
+"""
 
 import json
 import os
@@ -14,16 +18,16 @@ from albert_tf.text.tokenization import Tokenizer
 # Increase this number when the same settings begin to give other bytes.
 FORMAT = 5
 MAX_UNKNOWN = 0.01  # a larger share of unknown tokens causes a warning
-# Counters of lost text, summed over all duplicates: with a `dupe_factor` of 40, a
-# segment that is always dropped counts 40 times.
+# Counters of lost text, summed over all duplicates of the documents: with a
+# `dupe_factor` of 40, a segment that is always dropped counts 40 times.
 _LOST_TEXT = ("truncated_tokens", "dropped_tokens", "dropped_segments")
 
 
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    All files of a subset share one description, next to the files of the first name in
-    `--output_file`. So the result is None for a file of any other name.
+    All files of a subset share one description, which is named after the first name in
+    `--output_file`. So the result is None for the files of the other names.
 
     Returns:
         The description, or None if none is found.

@@ -6,11 +6,13 @@ tokens in the spans become [MASK], 10 % do not change, and 10 % become a random 
 The settings can change these numbers.
 
 All draws of a row depend only on its seed, so a row gets the same masks in any batch.
-The generator draws the seeds; `dynamic_masking` computes them from the row's position
-in the run.
+The generator (`shards`) draws the seeds; `dynamic_masking` computes them from the row's
+position in the run.
 
 Letters of shapes: B rows, T tokens per row, W words in the row with the most words, K
 words in the batch, P slots for predictions per row.
+
+The released code is Google's TensorFlow 1 implementation of ALBERT.
 """
 
 from collections import Counter

@@ -1,4 +1,8 @@
-"""Divides documents into pairs of text parts, A and B: one pair for each record.
+"""Divides documents into pairs of texts, A and B: one pair for each record.
+
+A document is a list of segments. Here a segment is not A or B as in BERT: it has the
+token ids of a line, or of a part of a long line. A and B consist of such segments. The
+released code is Google's TensorFlow 1 implementation of ALBERT.
 
 A pair has no tokens, but five numbers: the begin and end of A and of B, and a label. So
 a shard can shuffle thousands of pairs, and copies tokens only for the batch that it
@@ -76,8 +80,8 @@ def draw(
     **As released:** the released code draws a target length for each document; here
     each pair has its own. If a pair has only one segment, the released code takes B
     from another document and gives label 1. So 53 to 60 % of the labels are 1, and the
-    model learns topics instead of order. Here a single segment is divided at a word
-    start. `released_behaviour` follows the released code.
+    model can learn to compare topics instead of order. Here a single segment is divided
+    at a word start. `released_behaviour` follows the released code.
 
     Args:
         group: the documents.
@@ -104,13 +108,19 @@ def truncate(
     """Shortens pairs to at most `limit` tokens, in place.
 
     The result is distributed as in the released code, which removes one token at a time
-    from the longer part, or from B if both parts are equally long. Each token comes
-    with probability 1/2 from the part's front, otherwise from its back.
+    from the longer text, or from B if A and B are equally long. Each token is removed
+    with probability 1/2 from the front of the text, otherwise from its back.
+
+    Args:
+        pairs: int64 [I, 5], as from `draw`.
+        limit: maximum number of tokens in A and B together.
+        rng: decides from which ends tokens are removed.
+        counts: counts the `truncated_tokens`.
     """
     a_size = pairs[:, A_END] - pairs[:, A_BEGIN]
     b_size = pairs[:, B_END] - pairs[:, B_BEGIN]
     excess = np.maximum(a_size + b_size - limit, 0)
-    # The longer part loses tokens first, until both have the same size. Then B and A
+    # The longer text loses tokens first, until both have the same size. Then B and A
     # lose tokens in turn, B first.
     from_longer = np.minimum(excess, abs(a_size - b_size))
     from_b = (excess - from_longer + 1) // 2 + np.where(b_size > a_size, from_longer, 0)
@@ -162,7 +172,7 @@ class _PairDrawer:
                 # ends.
                 start = middle
             else:
-                cut = self._cut(start) if is_single else bounds[middle]
+                cut = self._draw_cut(start) if is_single else bounds[middle]
                 if cut is not None:
                     if objective == "sop" and rng.random() < 0.5:
                         yield cut, bounds[stop], a_begin, cut, 1
@@ -205,7 +215,7 @@ class _PairDrawer:
         stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.stop)
         return begin, bounds[stop]
 
-    def _cut(self, segment: int) -> int | None:
+    def _draw_cut(self, segment: int) -> int | None:
         """Draws the word start at which a pair of only one segment is divided.
 
         Args:

@@ -2,11 +2,15 @@
 
     ranges --read--> documents --tokenize--> segments --pair--> pairs --mask--> records
 
-A shard reads a fixed random set of ranges, so its documents are a sample of the input.
-A pair is two texts, A and B. With NSP (with `released_behaviour` also with SOP), B can
-come from another document of the same sample. The records of a shard are shuffled and
-divided into blocks; all duplicates of a document are in the same shard. `merge`
-shuffles the blocks of all shards. The records do not depend on the number of workers.
+A shard is a temporary part of the records, not an output file. It reads a fixed random
+set of ranges, so its documents are a sample of the input. A segment has the token ids
+of a line, or of a part of a long line. A pair is two texts, A and B, made of segments.
+With NSP (with `released_behaviour` also with SOP), B can come from another document of
+the same sample. The records of a shard are shuffled and divided into blocks; all
+duplicates of a document are in the same shard. `merge` shuffles the blocks of all
+shards. The records do not depend on the number of workers.
+
+The released code is Google's TensorFlow 1 implementation of ALBERT.
 """
 
 import functools
@@ -109,6 +113,7 @@ def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]
         num_bytes = total_bytes * (config.eval_fraction if subset == "eval" else 1)
         limit = min(len(ranges), MAX_SHARDS)  # maximum number of shards
         if config.samples_other_documents:
+            # The number of shards of `POOL_BYTES` that the text can fill.
             pools = 1 + int(num_bytes // POOL_BYTES)
             # A shard needs two documents, so it reads at least two ranges if the input
             # has two.
@@ -372,7 +377,7 @@ def merge(
 
 
 def make_spec(config: CorpusSettings) -> records.Spec:
-    """Returns the features of a record, with the released names.
+    """Returns the features of a record, with the names of the released code.
 
     T is `max_seq_length`. P is `max_predictions_per_seq`, doubled by `do_permutation`.
 

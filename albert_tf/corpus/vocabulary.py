@@ -1,4 +1,7 @@
-"""Trains a SentencePiece vocabulary for any language; the defaults are as released."""
+"""Trains a SentencePiece vocabulary for any language.
+
+The defaults are as in the released code, Google's TensorFlow 1 code of ALBERT.
+"""
 
 import dataclasses
 import io
@@ -18,8 +21,8 @@ from albert_tf.errors import InputError
 from albert_tf.text.tokenization import add_cleaning, clean_text
 
 # SentencePiece skips lines of more than 4,192 bytes, and a character has at most four
-# bytes. So this pattern divides a line into parts of at most 1,000 characters, if
-# possible before a space.
+# bytes. So this pattern divides a line into parts of at most 1,000 characters. If
+# possible, it divides before a space.
 _PARTS = re.compile(r".{1,1000}\Z|.{1,999}(?= )|.{1000}", re.DOTALL)
 # A table for `str.translate` that replaces reserved characters by spaces. SentencePiece
 # skips lines with these characters.
@@ -127,7 +130,7 @@ def train(lines: Iterable[str], settings: VocabularySettings) -> None:
 def read_lines(
     patterns: Sequence[str], errors: str = "strict", encoding: str = "utf-8"
 ) -> Iterator[str]:
-    """Yields the lines of files, read by the same code as pretraining data.
+    """Yields the lines of files; the code for pretraining data reads the files.
 
     Args:
         patterns: files or patterns, as in `input_file`.

@@ -95,7 +95,7 @@ def _watch_parent(reader: multiprocessing.connection.Connection) -> None:
         reader.poll(timeout=None)  # returns when the pipe is closed
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=watch, daemon=True).start()
 
 
@@ -105,7 +105,7 @@ def _run_on_beam(
     function: Callable[..., Any],
     jobs: Sequence[tuple[Any, ...]],
 ) -> Sequence[Any]:
-    """Calls a function for every job on Beam; `pool` explains it as `run`."""
+    """Calls a function for every job on Beam; `pool` describes the calls as `run`."""
     files.beam_file_systems()
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions

@@ -1,4 +1,6 @@
-"""Base classes of the estimators: settings, `fit`, answers, `save` and `export`.
+"""Base classes of the estimators: settings, `fit`, predictions, `save` and `export`.
+
+Predictions on raw text are dicts, which this package also calls answers.
 
 An underscore at the end of an attribute means, as in scikit-learn, that `fit` or `load`
 sets the attribute.
@@ -55,8 +57,9 @@ ALIASES |= {"classes": "labels", "text": "text_columns", "label": "label_column"
 ExportFormat = Literal["saved_model", "hf", "keras", "onnx", "litert"]
 # {setting that an evaluation does not use: None}.
 _UNUSED = dict.fromkeys(("export_dir", "threshold_to_export", "wandb", "mlflow"))
-# For each flag in `FineTuned.defaults`, in the same order: the flag that gives the same
-# number in steps. If the user sets it, the default is not used.
+# The flags in `FineTuned.defaults` count epochs or a fraction of the run. The flags
+# below, in the same order, count steps instead. If the user sets one of them, the
+# default of its counterpart is not used.
 _FLAGS_IN_STEPS = ("num_train_steps", "num_warmup_steps", "eval_every_steps")
 
 
@@ -64,7 +67,7 @@ class Model(BaseEstimator):
     """A model and its settings. The model is opened when it is first used.
 
     Args:
-        model: weights of any format that `weights.load` takes.
+        model: path or name of weights, in any format that `weights.load` takes.
         **settings: values of the settings that `setting_names` lists.
 
     Raises:
@@ -92,7 +95,8 @@ class Model(BaseEstimator):
 
         Args:
             model: the folder of a run, of a released checkpoint, of Hugging Face, of a
-                KerasHub preset or of a TF-Hub module; or a file of weights.
+                KerasHub preset or of a TF-Hub module; a file of weights; or a name to
+                download, such as "albert_base_v2".
             **settings: see the class.
 
         Raises:
@@ -164,7 +168,8 @@ class Model(BaseEstimator):
 
         Args:
             data: one text, or a table as `rows.read` takes it.
-            fields: {key of a row: whether its value is a list}, see `Predictor.fields`.
+            fields: {key of a row: True for a list, False for a text, None for an
+                optional text}, see `Predictor.fields`.
             choices: lists of columns. The first list whose columns the table has is
                 used. The names of the fields are the last choice.
         """
@@ -190,9 +195,11 @@ class Model(BaseEstimator):
 
 @contextlib.contextmanager
 def _preserve_global_state() -> Iterator[None]:
-    """Sets Keras's dtype policy to float32 during a `with` block.
+    """Preserves the dtype policy and the random states of the user's program.
 
-    At the end, the policy and the random states of Python and NumPy are restored.
+    The block begins with Keras's dtype policy float32, so the user's policy does not
+    affect the model. After the block, the user's policy and the random states of Python
+    and NumPy are restored.
     """
     old_policy = keras.config.dtype_policy()
     python_state, numpy_state = random.getstate(), np.random.get_state()
@@ -323,7 +330,8 @@ class Trained(Model):
             with _preserve_global_state():
                 metrics = script(*settings, log)
         except Stopped as stop:
-            # A notebook or a shell continues after a KeyboardInterrupt.
+            # `Stopped` is a SystemExit and would end a Python shell. After a
+            # KeyboardInterrupt, a shell or a notebook continues.
             if stop.signal is signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise
@@ -351,7 +359,7 @@ class FineTuned(Trained):
     files: ClassVar[Mapping[str, str]] = FILES
     # The columns whose values are lists.
     lists: ClassVar[tuple[str, ...]] = ()
-    # Converts the examples that `read_examples` reads from a file to rows for
+    # Converts examples, as the task class reads them from a file, to rows for
     # `__call__`. A row is a tuple with a value for each field, or a text if there is
     # only one field.
     _to_inputs: Callable[[Any], list[Any]]
@@ -373,9 +381,9 @@ class FineTuned(Trained):
 
         Args:
             folder: the folder that `save` or a run has written. A list of folders or of
-                patterns, such as "runs/mrpc/run-*", is an ensemble. An ensemble answers
-                with the mean of its models; only one model is in memory at a time.
-                `sklearn.base.clone` copies only the first model of an ensemble.
+                patterns, such as "runs/mrpc/run-*", is an ensemble. It predicts the
+                mean of the predictions of its models; only one model is in memory at a
+                time. `sklearn.base.clone` copies only the first model of an ensemble.
             **settings: see the class.
 
         Raises:
@@ -387,6 +395,7 @@ class FineTuned(Trained):
             members = tuple(metadata.find_members([*map(str, folder)], "load"))
             folder = members[0]
         model = cls.from_pretrained(folder, **settings)
+        # One model is no ensemble: then `members_` is empty.
         model.folder_, model.members_ = model.folder, members[1:] and members
         return model
 
@@ -414,7 +423,7 @@ class FineTuned(Trained):
             verbose: whether to log progress, not only warnings. A notebook shows a
                 table and curves.
             **settings: see the class; they override the constructor's settings in this
-                call.
+                call and in later calls of `evaluate`.
 
         Raises:
             InputError: data, settings and model do not fit together, or see the script.
@@ -436,7 +445,7 @@ class FineTuned(Trained):
         return self
 
     def evaluate(self, data: Any, labels: Any = None, **settings: Any) -> Metrics:
-        """Returns the metrics of data with labels.
+        """Evaluates the model on data with labels, and returns the metrics.
 
         Args:
             data: the data, in the form of `train` in `fit`.
@@ -452,7 +461,7 @@ class FineTuned(Trained):
             return self._run(script, values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
-        """Answers raw texts as `predict.py` does; returns a dict for each row.
+        """Predicts on raw texts as `predict.py` does; returns a dict for each row.
 
         Args:
             data: the texts, see `predict`.
@@ -498,11 +507,12 @@ class FineTuned(Trained):
         """Writes the model for other programs, as `convert_checkpoint.py` does.
 
         Args:
-            path: a folder; for onnx and litert also a `.onnx` or `.tflite` file, which
-                takes ids; for keras also a `.keras` file.
+            path: the folder to write. For onnx and litert, it can instead be a `.onnx`
+                or `.tflite` file, whose model takes token ids. For keras, it can be a
+                `.keras` file.
             format: saved_model takes raw text, hf is for `transformers`, keras is for
-                `keras.models.load_model`. A folder of onnx or litert answers texts
-                without TensorFlow (`predict.load`, `predict.py`).
+                `keras.models.load_model`. With a folder of onnx or litert,
+                `predict.load` and `predict.py` predict on texts without TensorFlow.
 
         Returns:
             The folder or file.
@@ -611,8 +621,8 @@ class FineTuned(Trained):
         """Writes rows to the run's folder, in the task's format; returns the path.
 
         Raises:
-            InputError: the file cannot be written; or the run in the folder has begun
-                with other rows.
+            InputError: the file cannot be written, or an earlier run in the folder has
+                trained on other rows.
         """
         path = Path(folder, f"{split}_rows.jsonl")
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table)

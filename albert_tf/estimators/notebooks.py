@@ -26,9 +26,9 @@ def is_running() -> bool:
 
 
 class Progress(io.TextIOBase):
-    """A log that shows a table and curves in place of lines of progress.
+    """A log that shows a table and curves instead of lines of progress.
 
-    It prints all other lines.
+    The log prints all other lines.
 
     Args:
         folder: the run's folder.

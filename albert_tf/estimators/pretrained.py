@@ -1,4 +1,7 @@
-"""Estimators for tasks that a pretrained model does without fine-tuning."""
+"""Estimators for tasks that a pretrained model does without fine-tuning.
+
+Letters of shapes: n texts or pairs, H hidden size of the model.
+"""
 
 import sys
 from typing import Any, ClassVar, Self

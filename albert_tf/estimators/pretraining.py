@@ -50,8 +50,8 @@ class Pretrainer(Trained):
         """Opens weights to continue their pretraining.
 
         Args:
-            model: a released name, or a folder with `albert_config.json`, such as the
-                folder of a run.
+            model: the name of a released model, such as "albert_base_v2", or a folder
+                with `albert_config.json`, such as the folder of a run.
             **settings: see the class.
 
         Raises:

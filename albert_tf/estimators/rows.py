@@ -90,8 +90,8 @@ def _to_frame(data: Any, has_list_rows: bool = False) -> pandas.DataFrame:
 
     Args:
         data: see `read`.
-        has_list_rows: whether the only column has lists as values. Then a row that is a
-            list is one value.
+        has_list_rows: whether the table has only one column, with lists as values. Then
+            a list is the value of a row, not the values of several columns.
     """
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()

@@ -3,6 +3,8 @@
 Data for texts and pairs is a table with texts and labels: the path of a .csv, .tsv or
 .jsonl file, a DataFrame, a list of dicts, a dict of columns, or a `tf.data.Dataset`. Or
 it is a list of texts or of pairs of texts, and a list of labels.
+
+Letters of shapes: n texts or pairs, K classes.
 """
 
 import json
@@ -29,7 +31,7 @@ _PAIR = ("text_a", "text_b")
 
 
 class _Texts(FineTuned):
-    """Base of `TextClassifier` and `TextRegressor`, for tables with texts or pairs."""
+    """Base of `TextClassifier` and `TextRegressor`, which take texts or pairs."""
 
     family = Classification
     settings_classes = (ClassificationSettings, ClassifierRunSettings, *COMMON_SETTINGS)
@@ -62,8 +64,8 @@ class _Texts(FineTuned):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # A table may also have the column names of the training data. They are not used
-        # if the model was trained on more columns than the input has fields.
+        # The columns of a table may have the names of `fields`, or the column names of
+        # the training data if these are not more names than `fields` has.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
@@ -73,9 +75,9 @@ class TextClassifier(ClassifierMixin, _Texts):
     """Classifies texts or pairs of texts.
 
     Settings are the flags of `run_classifier.py`, and `text` and `label`. `text` is the
-    name of the column with the text, or a tuple of the two names for pairs. `label` is
+    name of the column with the text; for pairs, it is a tuple of two names. `label` is
     the name of the column with the label. With `kind="multi_label"`, each text has a
-    list of labels. `class_weights` is "balanced", or a dict of labels to numbers.
+    list of labels. `class_weights` is "balanced", or a dict {label: weight}.
 
         model = TextClassifier.from_pretrained("albert_base_v2")
         model.fit(train, validation=dev, text="review", label="stars", epochs=3)
@@ -140,11 +142,12 @@ class TextRegressor(RegressorMixin, _Texts):
 
 
 class TokenClassifier(FineTuned):
-    """Labels words: named entities, parts of speech; settings of `run_tagging.py`.
+    """Labels words, such as named entities; settings are the flags of `run_tagging.py`.
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
     lists in the columns `tokens` and `tags`. `token_column` and `label_column` select
-    other columns by name, or by number in a CoNLL file. Tags of entities are IOB2.
+    other columns by name, or by number in a CoNLL file. By default, tags of entities
+    are in IOB2 (B-PER, I-PER, O); `tag_scheme` selects another notation.
     """
 
     family = Tagging
@@ -152,7 +155,7 @@ class TokenClassifier(FineTuned):
     columns = lists = ("tokens", "tags")
 
     def predict(self, texts: Any, **options: Any) -> list[list[dict[str, Any]]]:
-        """Returns the spans of each text.
+        """Returns the labelled spans of each text, such as the named entities.
 
         Args:
             texts: raw texts of any length; or the path of a file as for `fit`, whose
