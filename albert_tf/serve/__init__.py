@@ -2,7 +2,7 @@
 
 In reading order:
 
-    predict       opens a model for raw text, and answers rows of text
+    predict       opens a model for raw text, and predicts on rows of text
     rows          reads and checks rows of text
     demo_page     a local page to try a model
     saved_models  writes SavedModels, which `weights.load` can read

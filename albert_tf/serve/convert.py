@@ -22,8 +22,8 @@ from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.names import expand
 
-# Maximum difference allowed between the outputs of two runtimes with the same float32
-# weights.
+# Maximum difference allowed between the outputs of Keras and of another runtime, with
+# the same float32 weights.
 TOLERANCE = 1e-4
 
 _Tokens = Mapping[str, np.ndarray]
@@ -37,8 +37,9 @@ def convert(settings: ConversionSettings) -> None:
 
     Raises:
         InputError: see `weights.load`, `weights.save` and `runtimes.save`; or the
-            configuration is missing, the vocabulary does not fit, or outputs differ by
-            more than `TOLERANCE`.
+            configuration is missing, the vocabulary does not fit, or outputs differ.
+            In litert and onnx, float32 outputs may differ by up to `TOLERANCE`, and
+            outputs of lower precision by any number.
     """
     is_same_path = Path(settings.output).resolve() == Path(settings.input).resolve()
     if not settings.output or is_same_path:
@@ -86,7 +87,8 @@ def _build_model(settings: ConversionSettings, folder: ModelFolder) -> keras.Mod
 def _complete_task(folder: ModelFolder) -> dict[str, Any]:
     """Returns the content of `task.json` for the input's task, with all keys.
 
-    The result is empty if the input has no task, or a task without fine-tuning.
+    The result is empty if the input has no task, or a task of pretrained models, such
+    as fill_mask.
     """
     if folder.task.get("kind") not in registry.FINE_TUNED:
         return {}
@@ -252,7 +254,7 @@ def _export_folder(
 
 
 def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Returns random encoder inputs, int32 [3, T]; one row has padding."""
+    """Returns random encoder inputs, int32 [3, T tokens]; one row has padding."""
     rng = np.random.default_rng(0)
     shape = (3, min(16, config.max_position_embeddings))
     num_segments = min(2, config.type_vocab_size)
@@ -266,10 +268,10 @@ def _sample_tokens(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _select_inputs(model: keras.Model, tokens: _Tokens) -> dict[str, Any]:
-    """Selects from `tokens` and `p_mask` the inputs that the model takes.
+    """Returns those of `tokens` and `p_mask` that the model takes as inputs.
 
-    `p_mask` is computed from `tokens`. For multiple choice, each row becomes a question
-    with one choice, [3, 1, T].
+    `p_mask` is 1 for padding. For multiple choice, each row becomes a question with one
+    choice, [3, 1, T]. T is the number of tokens.
     """
     shapes = build_signature(model).inputs
     return {

@@ -2,6 +2,9 @@
 
 Both modules have TF-Hub's common interface for text encoders
 (tensorflow.org/hub/common_saved_model_apis/text), like modules of other publishers.
+
+Letters of shapes: B batch, T tokens of an input, P masked positions of an input, L
+layers, V vocabulary, H hidden size.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +62,7 @@ def export(settings: HubSettings) -> None:
     source, config, tokenizer = folder.source, folder.config, folder.tokenizer
     model = weights.model_for(source, config)
     # `parts` is for the log line, `only` for `weights.load`. `.mlm` and `.sop` are
-    # functions of the module (see below).
+    # functions of the module, see `export_encoder`.
     parts, only = "the encoder", None
     if isinstance(model, models.AlbertPretrainer):
         parts += ", .mlm" + (" and .sop" if model.sentence is not None else "")
@@ -104,8 +107,8 @@ def export_encoder(
     encoder = model.encoder if has_heads else model
     encode = _make_encoder_fn(encoder)
     root = saved_models.make_reusable(encode, [encoder])
-    # `keras.layers.TFSMLayer` calls `serve`. For training, its user can pass the name
-    # `serve_training` as `call_training_endpoint`.
+    # `keras.layers.TFSMLayer` calls `serve`. With the argument
+    # `call_training_endpoint="serve_training"`, it calls `serve_training` in training.
     specs = [_make_specs()]
     root.serve = tf.function(lambda x: encode(x), specs, autograph=False)
     root.serve_training = tf.function(lambda x: encode(x, True), specs, autograph=False)
@@ -144,8 +147,8 @@ def export_preprocessing(
     It takes texts, string [B], and returns the encoder's three inputs, int32
     [B, `seq_length`]. It also has three functions:
 
-    - `tokenize` returns the ids of each text, ragged int32 [B, None]. They are the same
-      as in Python.
+    - `tokenize` returns the ids of each text, ragged int32 [B, None]. The tokenizer in
+      Python returns the same ids.
     - `bert_pack_inputs` takes a list of one or two results of `tokenize`, and
       `seq_length`. It returns the encoder's inputs.
     - `tokenize.get_special_tokens_dict` returns the vocabulary size and the special

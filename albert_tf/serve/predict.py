@@ -4,9 +4,10 @@
     for answer in predictor([{"text_a": "It rains.", "text_b": "Rain falls."}]):
         print(answer["label"], answer["probability"])
 
-A pipeline encodes rows, and makes answers from the outputs of the model, see
-`tasks.pipelines`. TensorFlow, ONNX Runtime or LiteRT runs the model. Inputs of similar
-length share a batch.
+A row is the text, or the texts, of one example. An answer is the prediction for a row,
+a dict of JSON values. A pipeline encodes rows, and makes answers from the outputs of
+the model, see `tasks.pipelines`. TensorFlow, ONNX Runtime or LiteRT runs the model.
+Inputs of similar length share a batch.
 """
 
 import contextlib
@@ -80,7 +81,7 @@ class Predictor:
         return self.pipeline.fields
 
     def export(self, folder: str | Path) -> None:
-        """Writes a SavedModel that takes raw text and returns the same answers.
+        """Writes a SavedModel that takes raw text and returns predictions as tensors.
 
         Args:
             folder: the folder to create; an older SavedModel there is replaced.
@@ -102,8 +103,8 @@ class Predictor:
         """Answers rows in their order, in groups of about two thousand inputs.
 
         Args:
-            rows: dicts with a text, or a list of texts, for each of `fields`. If there
-                is only one field, a row can also be a text.
+            rows: dicts with a text, or a list of texts, for each of `fields`. If only
+                one field is required, a row can also be a text.
 
         Yields:
             The answer to each row, a dict of JSON values.
@@ -302,7 +303,8 @@ def load(
     Args:
         path: the folder of a fine-tuning run, or one of its checkpoints; a folder that
             `convert` wrote for another runtime; or weights in any format of
-            `weights.load`. `options.task` is required if there is no `task.json`.
+            `weights.load`. `options.task` is required if the folder names no task, see
+            `ModelFolder.task`.
         options: settings of the answers.
         checkpoint: the checkpoint to use in the folder of a run, "best" or "newest".
         files: the configuration and vocabulary; by default from the weights' folder.
@@ -357,6 +359,7 @@ def _resolve_task(
     if options.labels:
         task["labels"] = list(options.labels)
     elif "labels" not in registry.find_pipeline_class(kind, location).option_names:
+        # For example, --task=regression does not use the labels in config.json.
         task.pop("labels", None)
     elif not is_from_run and "labels" not in task:
         raise InputError(

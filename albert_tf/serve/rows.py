@@ -27,7 +27,8 @@ def read(
     """Yields the location and the unchecked value of each row.
 
     If the input is plain text and a row has one required field, an empty line is a row
-    with an empty text. In all other cases, blank lines are skipped and counted.
+    with an empty text. In all other cases, empty lines are skipped and counted; in
+    JSON, also lines of spaces.
 
     Args:
         settings: the input and its format.
@@ -46,7 +47,7 @@ def read(
             num_blank += 1
         else:
             yield f"{name}:{number}", row
-    # The empty table only makes the note about blank lines.
+    # A table without rows, because only its note about blank lines is needed.
     for note in Table(rows=[], skipped=[], blank=num_blank).notes(name):
         print(note, file=log)
 

@@ -79,8 +79,8 @@ def save(
     """Writes a SavedModel; after a failure the folder is unchanged.
 
     For each signature, `root` also gets a function of the same name that takes a tensor
-    or a dict. `keras.layers.TFSMLayer` needs this function: it passes one argument, but
-    a signature takes tensors by name.
+    or a dict. `keras.layers.TFSMLayer` needs this function: the layer passes one
+    argument, but a signature takes tensors by name.
 
     Args:
         root: a trackable object.
@@ -119,10 +119,10 @@ def save(
 
 
 def _collect_options(model: keras.Model) -> dict[str, tf.Variable]:
-    """Returns the numbers in the arguments of the model's class, as variables.
+    """Returns the numbers that a model's constructor takes, as variables by name.
 
-    These are all arguments except the name, the dtype and the configuration. A
-    SavedModel can store variables, but no Python numbers.
+    All arguments of the constructor are numbers, except the name, the dtype and the
+    configuration. A SavedModel can store variables, but no Python numbers.
     """
     return {
         name: tf.Variable(int(value))

@@ -37,7 +37,9 @@ class Session:
     run: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
-        """Runs the model on a batch of int arrays by name; ignores other names.
+        """Runs the model on a batch of int arrays by name.
+
+        Arrays whose names are not in `inputs` are ignored.
 
         Raises:
             InputError: an input is missing.

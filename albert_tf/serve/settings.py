@@ -82,8 +82,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
             keras for Keras, litert for LiteRT (TensorFlow Lite), onnx for ONNX Runtime.
         precision: Precision of the weights in litert and onnx. int8 also rounds the
             inputs of matrix products. The check after the conversion shows the error.
-        allow_missing: Prefixes of weights that may be missing from the input, such as
-            encoder.pooler. Missing weights keep their initial values.
+        allow_missing: Beginnings of names of weights that may be missing from the
+            input, such as encoder.pooler. Missing weights keep their initial values.
         vocab_size: Number of tokens of the output model, to extend the vocabulary. The
             extended vocabulary is the file of --spm_model_file or --vocab_file. The new
             tokens must come last. Their weights start near the mean of the old ones.

@@ -1,4 +1,4 @@
-"""Training: one loop for all tasks, and the drivers of pretraining and fine-tuning.
+"""Training: one loop for all tasks, which pretraining and fine-tuning call.
 
 In reading order:
 
@@ -11,7 +11,7 @@ In reading order:
     trackers     logging to Weights & Biases and MLflow
     run_file     run.json: the flags of a run; logs the flags that a resumed run changes
     curves       reads metrics.jsonl, and draws its metrics as a picture
-    pretrain     the driver of pretraining
-    finetune     the driver of fine-tuning: data, seeds, predictions, export
-    ensembles    evaluation and prediction with the mean of several models
+    pretrain     prepares and runs pretraining
+    finetune     prepares and runs fine-tuning: data, seeds, predictions, export
+    ensembles    evaluation and prediction with the mean of several models' outputs
 """

@@ -75,7 +75,7 @@ class Checkpoints:
         Args:
             prefix: path of a checkpoint of this code or of the released code.
             batch_size: examples per step. A checkpoint of the released code lacks the
-                number of examples seen, so it is computed from this argument.
+                number of examples seen. Then the number is `batch_size` times the step.
 
         Returns:
             The number of examples seen.

@@ -47,8 +47,8 @@ def entries(metrics_file: str | Path) -> Iterator[dict[str, Any]]:
 def read(metrics_file: str | Path) -> Curves:
     """Reads the metrics of a run by kind, name and step.
 
-    A resumed run repeats steps. So a line replaces the lines before it in the file that
-    have the same step or a later one.
+    A resumed run repeats steps. So a value replaces all earlier values in the file that
+    have the same kind and name, and the same step or a later one.
 
     Args:
         metrics_file: see `entries`.

@@ -15,7 +15,8 @@ from albert_tf.train.settings import DistributionSettings
 def create(config: DistributionSettings) -> tf.distribute.Strategy:
     """Creates the strategy for the devices of a run.
 
-    Call this function before any other use of TensorFlow.
+    Call this function before any other use of TensorFlow, because TensorFlow's devices
+    cannot be configured after their first use.
 
     Several workers run the same command. They find each other by `TF_CONFIG` (see
     `tf.distribute.cluster_resolver.TFConfigClusterResolver`), or by Slurm's variables
@@ -56,15 +57,17 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def choose_pad_multiple(strategy: tf.distribute.Strategy, xla: bool | None) -> int:
-    """Chooses a number of tokens: batches are padded to its multiples.
+    """Chooses a number of tokens. Batches are padded to a multiple of this number.
 
-    If XLA compiles whole steps, it compiles them again for each length of a batch. So
-    there should be few lengths. On a CPU without `xla`, XLA compiles at most the GELU
-    function. This takes only 35 ms for each length, so there may be many lengths.
+    If XLA compiles the forward and backward pass, it compiles again for each length of
+    a batch. So there should be few lengths. On a CPU without `xla`, XLA compiles at
+    most the GELU function. This takes only 35 ms for each length, so there may be many
+    lengths.
 
     Args:
         strategy: the devices.
-        xla: whether XLA compiles whole steps; None means only on GPUs.
+        xla: whether XLA compiles the forward and backward pass; None means only on
+            GPUs.
 
     Returns:
         The number of tokens; 0 means to pad all batches to the maximum length.
@@ -81,8 +84,8 @@ def all_reduce_sum(
 ) -> list[float]:
     """Returns the sum of each of the `values` over the replicas of all workers.
 
-    Each replica adds the `values` of its worker, in float32. The call returns only
-    after all workers have made it.
+    Each replica adds the `values` of its worker, in float32. The function returns only
+    after all workers have called it.
     """
 
     def add():
@@ -95,10 +98,11 @@ def all_reduce_sum(
 
 @contextlib.contextmanager
 def wrap_lost_worker(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Turns an error into InputError if a lost worker causes it in the `with` block.
+    """Turns the errors of a lost worker in the `with` block into InputError.
 
     If a worker dies or hangs, TensorFlow's coordination service makes all collective
-    operations of the other workers fail.
+    operations of the other workers fail. So with several workers, each error of a type
+    in `lost` is taken as the sign of a lost worker.
     """
     lost: tuple = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
     lost += (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)

@@ -55,9 +55,9 @@ def run(
 ) -> dict[str, float]:
     """Fine-tunes, evaluates and predicts with one model or with an ensemble.
 
-    Without `config.ensemble`, this function only calls `finetune.run`. Otherwise, the
-    mean of the members' answers is evaluated and written; --do_train trains the members
-    first.
+    If `config.ensemble` is None, this function only calls `finetune.run`. Otherwise,
+    the mean of the members' answers is evaluated and written; --do_train trains the
+    members first.
 
     The answers are probabilities in classification, multiple choice and tagging, and
     numbers in regression. Answers of SQuAD are merged by text and position; their
@@ -68,8 +68,9 @@ def run(
     Args:
         family: the class of the task.
         settings: the settings of the task.
-        config: the settings of the run. `ensemble` has the folders of the members. With
-            --do_train it is empty, because the members are the runs of this call.
+        config: the settings of the run. `ensemble` has the folders of the members, or
+            is None for one model. For an ensemble with --do_train it is (), because the
+            members are the runs of this call.
         model: the settings of the model.
         devices: the settings of the devices.
         log: receives progress.
@@ -209,31 +210,31 @@ def _search(
     measure: _MeasureFunction,
     log: Callable[[str], None],
 ) -> tuple[list[_Member], list[dict[str, Any]]]:
-    """Searches the best ensemble greedily.
+    """Searches greedily for the best ensemble.
 
-    Each step adds the member with which the ensemble has the highest metric. The result
-    is the ensemble of the best step.
+    Each turn adds the member with which the ensemble has the highest metric. The result
+    is the ensemble after the best turn.
 
     Args:
         candidates: the members to choose from.
         max_size: maximum number of members of the ensemble.
         key: the metric to maximize.
         measure: returns the metrics of answers.
-        log: logs a line for each step.
+        log: logs a line for each turn.
 
     Returns:
-        The members of the best ensemble; and for each step a dict with the added member
+        The members of the best ensemble; and for each turn a dict with the added member
         and the metric.
     """
     if key not in candidates[0].metrics:
         raise InputError("--ensemble_search: there are no labels; pass --do_eval")
-    remaining, chosen, steps = list(candidates), list[_Member](), list[dict[str, Any]]()
+    remaining, chosen, turns = list(candidates), list[_Member](), list[dict[str, Any]]()
     while remaining and len(chosen) < max_size:
         scores = [_mean([*chosen, m], measure).metrics[key] for m in remaining]
         score = max(scores)
         chosen.append(remaining.pop(scores.index(score)))
         folder = chosen[-1].folder
-        steps.append({"added": folder, key: score})
+        turns.append({"added": folder, key: score})
         log(f"Search: {len(chosen)} members, added {folder}: {key} {score:.4f}")
-    best = max(steps, key=lambda step: step[key])
-    return chosen[: steps.index(best) + 1], steps
+    best = max(turns, key=lambda turn: turn[key])
+    return chosen[: turns.index(best) + 1], turns

@@ -1,7 +1,7 @@
-"""The driver of fine-tuning: data, training, evaluation, predictions and export.
+"""Runs fine-tuning: data, training, evaluation, predictions and export.
 
-It runs all families of tasks. A family is a subclass of `FineTuningTask`, for one or
-more task types. `task.json` has the task type of a model under the key "kind".
+This module runs all families of tasks. A family is a subclass of `FineTuningTask`, for
+one or more task types. `task.json` has the task type of a model under the key "kind".
 """
 
 import dataclasses
@@ -85,8 +85,9 @@ def run(job: Job) -> dict[str, float]:
     """Trains, evaluates, predicts and exports, according to the settings of a job.
 
     Returns:
-        The metrics of the best evaluation; with several runs, of the best run. Without
-        an evaluation, the metrics of the last training steps and of the predictions.
+        Step and metrics of the best checkpoint; with several runs, of the best run. If
+        there is no best checkpoint, the metrics of the last evaluation or, without one,
+        of the last training steps, together with the metrics of the predictions.
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
@@ -101,8 +102,8 @@ def run(job: Job) -> dict[str, float]:
         _check_initial_weights(config)
         task, splits = prepare_task(job)
         outcome = train(job, task, run_file)
-        # `best` has the step and metrics of the best checkpoint; without an evaluation,
-        # it is empty.
+        # `best` has the step and metrics of the best checkpoint. It is empty if the run
+        # has never evaluated during training.
         trainer, best, results = outcome.trainer, outcome.best, {**outcome.metrics}
         if best:
             key = task.key_metric
@@ -187,9 +188,9 @@ def convert_epochs(
 ) -> FineTuningSettings:
     """Returns the settings with epochs and warmup proportion converted to steps.
 
-    If the user gives neither steps nor epochs, the released script of the task decides:
-    `released_epochs` if it is not None, else `released_steps`. The same holds for the
-    warmup proportion and the warmup steps.
+    If the user gives neither steps nor epochs, the result has the default of the task's
+    released script: `released_epochs` if it is not None, else `released_steps`. The
+    same holds for the warmup proportion and the warmup steps.
     """
     steps, warmup = config.num_train_steps, config.num_warmup_steps
     epochs, proportion = config.num_train_epochs, config.warmup_proportion
@@ -271,7 +272,8 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
 def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
     """Returns a model's answers to all examples of a split.
 
-    All workers must make this call.
+    The answers are the result of `FineTuningTask.postprocess`. All workers must make
+    this call, because each worker gathers the outputs of all.
 
     Args:
         trainer: the trainer, which holds the model.
@@ -311,8 +313,8 @@ def open_folder(config: FineTuningSettings, model: ModelSettings) -> ModelFolder
 def _save_initial_weights(job: Job, task: FineTuningTask, model: keras.Model) -> None:
     """Saves the initial weights of a run without training, for predict.py.
 
-    They are saved only if this run predicts or exports, and if they are not from a run
-    of this package, whose folder predict.py can use directly.
+    The weights are saved only if this run predicts or exports. Weights from another run
+    of this package are not saved, because predict.py can use the folder of that run.
     """
     config, folder = job.config, job.folder
     # The last folder has the initial weights.
@@ -408,12 +410,12 @@ def _check_head(
     if not config.do_train:
         # Without training, the head comes from the run's folder or from the initial
         # weights. In the initial weights, the labels may have another order, because
-        # loading a head matches them by name. `setdefault` keeps the strict check for
-        # the run's own folders.
-        unordered = {key: value for key, value in head.items() if key != "labels"}
+        # loading a head matches them by name. So the labels are not compared here.
+        # `setdefault` keeps the strict check for the run's own folders.
+        no_labels = {key: value for key, value in head.items() if key != "labels"}
         sources = ModelFolder(config.initial_weights, output_dir=output_dir).folders
         for folder in sources:
-            expected.setdefault(folder, unordered)
+            expected.setdefault(folder, no_labels)
     for folder, values in expected.items():
         stored = metadata.read_task(folder)
         for key, value in json.loads(json.dumps(values)).items():

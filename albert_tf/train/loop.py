@@ -35,11 +35,12 @@ def prepare(
 ) -> tf.distribute.Strategy:
     """Creates the strategy, and sets precision and determinism in Keras and TensorFlow.
 
-    Call this function before any other use of TensorFlow.
+    Call this function before any other use of TensorFlow, see `devices.create`.
 
     Raises:
-        InputError: a batch size is not a multiple of the number of devices, or see
-            `trackers.check` and `devices.create`.
+        InputError: a batch size is not a multiple of the number of devices (in
+            training, of devices times microbatches); or see `trackers.check` and
+            `devices.create`.
     """
     trackers.check(config)
     strategy = devices.create(distribution)
@@ -66,8 +67,9 @@ def lock_output_dir(
 ) -> Iterator[None]:
     """Locks `output_dir` against other runs during a `with` block.
 
-    The chief locks the folder for all workers. The block also turns the error of a lost
-    worker into InputError.
+    The chief locks the folder for all workers. The block may contain another block for
+    the same folder, as in a call of `run`, which locks the folder itself. The block
+    also turns the error of a lost worker into InputError.
 
     Raises:
         InputError: see `files.lock_folder`; or a worker was lost.
@@ -120,7 +122,7 @@ def run(
             task.save_assets(folder)
             if run_file is not None:
                 run_file.write(task, reporter.log)
-        # Each replica draws other dropout masks.
+        # From here on, each replica draws different dropout masks.
         devices.fold_in_replica_id(strategy, model)
         reporter.log_start(model, strategy, count_steps(optimizer))
         # `flag` holds a signal that asks the run to stop, if one has come.
@@ -233,7 +235,7 @@ class Run:
         return step % interval == 0 or step >= self._config.num_train_steps
 
     def _is_save_late(self) -> bool:
-        """Whether the last checkpoint is as old as --save_checkpoints_minutes.
+        """Whether the last checkpoint is at least --save_checkpoints_minutes old.
 
         With 0 minutes, checkpoints are saved only at intervals of steps.
         """

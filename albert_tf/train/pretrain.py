@@ -1,4 +1,4 @@
-"""The driver of pretraining, for `run_pretraining.py` and `estimators.Pretrainer`."""
+"""Runs pretraining, for `run_pretraining.py` and `estimators.Pretrainer`."""
 
 import functools
 import sys

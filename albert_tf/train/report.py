@@ -106,7 +106,8 @@ class Reporter:
             # remaining time.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
-            # The first line of a new run is that of step 1, so this run has resumed.
+            # The first line of a new run is for step 1. After a later step, the first
+            # line means that this process has resumed the run.
             if step > 1:
                 self._record("resume", step - 1, {})
             flags = run_file.read_flags(self.folder)
@@ -252,7 +253,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _peak_memory() -> float:
-    """Returns the peak memory in bytes: of the GPU, or of the process without a GPU."""
+    """Returns the peak memory of the first GPU, or else of the process, in bytes."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     # `ru_maxrss` is in bytes on macOS, and in KiB on other systems.

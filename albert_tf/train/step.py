@@ -25,7 +25,8 @@ _LOG_SECONDS = 10.0
 # a signal to stop. The workers read the sum of a step this many steps later. Without
 # the delay, each step would wait until the device has computed the previous one.
 _STEPS_TO_AGREE = 4
-# If gradients overflow at this loss scale or below, a lower scale will not help.
+# A loss scale of 1 leaves the loss unchanged. If gradients overflow at this scale or
+# below, a lower scale will not help.
 _MIN_LOSS_SCALE = 1.0
 
 
@@ -53,8 +54,9 @@ class Trainer:
         task: the task to train.
         config: the run's settings.
         strategy: the devices.
-        model: created under the strategy.
-        optimizer: built for the model, under the strategy; None if nothing is trained.
+        model: created in `strategy.scope()`.
+        optimizer: built for the model, in `strategy.scope()`; None if nothing is
+            trained.
         examples_seen: number of examples that the run has already seen. Training skips
             them.
         log: logs a line of progress of a long evaluation or prediction.
@@ -132,7 +134,8 @@ class Trainer:
         begin = time.perf_counter()
         with self._translate_errors(source):
             if self._on_tpu:
-                count = num_steps  # one result for all updates
+                # `results` has a single element, for all updates together.
+                count = num_steps
                 results = [self._loop_on_device(self._iterator, tf.constant(count))]
             else:
                 results = self._loop_on_host(num_steps)
@@ -153,10 +156,11 @@ class Trainer:
         self._window = _Window()
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluates at most `max_eval_steps` batches.
+        """Evaluates at most `max_eval_steps` batches; all batches if it is 0.
 
         Returns:
-            The means of losses and metrics, and the task's scores.
+            The means of losses and metrics over the batches, and the metrics that the
+            task computes from the predictions for all examples.
 
         Raises:
             InputError: an example is invalid, or there is too little memory.
@@ -191,14 +195,14 @@ class Trainer:
     def predict(
         self, source: batches.Source, batch_size: int
     ) -> Iterator[Mapping[str, np.ndarray]]:
-        """Predicts examples, with or without labels.
+        """Yields the predictions for examples, which need no labels.
 
         Args:
             source: the examples.
             batch_size: number of examples in a batch, over all devices.
 
         Yields:
-            The `task.prediction_outputs` of each example, in order.
+            The `task.prediction_outputs` of each example, in the order of `source`.
 
         Raises:
             InputError: an example is invalid, or there is too little memory.
@@ -216,8 +220,9 @@ class Trainer:
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Makes the dataset of this worker.
 
-        A single device gets a plain dataset, because the iterators of tf.distribute
-        tune their threads even if the options of the dataset forbid it (see `batches`).
+        A single device gets a plain dataset. The iterators of tf.distribute tune their
+        threads even if the options of the dataset forbid it. This tuning can delay the
+        deletion of an iterator by up to a minute.
 
         Args:
             read: makes the dataset of one input pipeline.
@@ -236,7 +241,8 @@ class Trainer:
         """Turns TensorFlow's errors in a step into InputError.
 
         Args:
-            source: the source of the batches, to find an invalid example.
+            source: the source of the batches. After an error, it is searched for an
+                invalid example.
         """
 
         def locate():
@@ -299,7 +305,8 @@ class Trainer:
             return tf.function(self._differentiate, jit_compile=True, autograph=False)
         if xla is False or self._on_tpu or self._config.precision == "float32":
             return self._differentiate
-        # As a decorator, the context of `fuse_gelu` is active in each call.
+        # `fuse_gelu` returns a context manager. It decorates `_differentiate` here, so
+        # its context is active in each call.
         return layers.fuse_gelu(_fuse)(self._differentiate)
 
     def _loop_on_host(self, count: int) -> list[dict[str, tf.Tensor]]:
@@ -385,8 +392,8 @@ class Trainer:
     def _replica_train_step(self, batch):
         """Makes an update from one replica's part of a batch.
 
-        Each loss is divided by its weight over all replicas, so the gradients of the
-        replicas add up to the gradient of the batch.
+        Each loss is divided by its total weight over all replicas. So the gradients of
+        the replicas add up to the gradient of the batch.
 
         Returns:
             A dict with the sums of `_pack` over all replicas; the gradient norm of each
@@ -396,8 +403,8 @@ class Trainer:
         step = tf.convert_to_tensor(self.optimizer.iterations) + 1
         rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         sums, gradients = self._accumulate(batch, loss_weights)
-        # The gradients are summed before the optimizer looks for overflows, so an
-        # overflow on one device skips the step on all devices.
+        # The gradients are summed before the optimizer looks for overflows. So after an
+        # overflow on one device, all devices skip the step.
         gradients = _all_reduce_sum(gradients)
         scale = tf.ones(())
         if self._scales_loss:  # read before the update, which may change it
@@ -416,9 +423,9 @@ class Trainer:
         }
 
     def _accumulate(self, batch, loss_weights):
-        """Returns the sums of `_pack` and the gradients of a batch.
+        """Returns the sums of `_pack` and the gradients of a replica's part of a batch.
 
-        They are computed for one microbatch after the other, and added up.
+        Both are computed for one microbatch after the other, and added up.
         """
         count = self._config.gradient_accumulation_steps
         if count == 1:
@@ -488,7 +495,10 @@ class Trainer:
         return self._make_predictions(self.model(batch, training=False), batch)
 
     def _make_predictions(self, outputs, batch):
-        """Returns the task's outputs with each example's number; {} if it has none."""
+        """Returns the task's prediction outputs and the number of each example.
+
+        If the task has no prediction outputs, the result is {}.
+        """
         predictions = self.task.prediction_outputs(outputs, batch)
         return {**predictions, ROW: batch[ROW]} if predictions else {}
 
@@ -501,11 +511,21 @@ class Trainer:
     # Metrics
 
     def _pack(self, kind, loss, losses, outputs, batch):
-        """Packs the values of a microbatch into one tensor, which replicas can add up.
+        """Packs the numbers of a microbatch into one tensor, which replicas can add up.
+
+        In an evaluation, a replica's part of a batch is not divided into microbatches.
+
+        Args:
+            kind: "train" or "eval".
+            loss: the microbatch's share of the loss of the batch, float32 []; 0 in an
+                evaluation.
+            losses: the result of `task.loss_sums`.
+            outputs: the model's outputs.
+            batch: the microbatch.
 
         Returns:
-            float32 [2 + 2 n]: the loss, the number of tokens, and a sum and a weight
-            for each of n losses and metrics.
+            float32 [2 + 2 n]: the loss, the number of tokens with padding, and a sum
+            and a weight for each of n losses and metrics.
         """
         loss_weights = self.task.loss_weights(batch)
         pairs = {name: (losses[name], loss_weights[name]) for name in losses}
@@ -549,8 +569,10 @@ class Trainer:
         `train` calls this method, so a run ends before it saves a bad step.
 
         Args:
-            losses: the loss of each step.
-            results: the results of `_train_step` for each step.
+            losses: the loss of each step. On a TPU, the only element is the sum over
+                all steps.
+            results: the result of `_train_step` for each step. On a TPU, the only
+                element is the result of `_loop_on_device`.
         """
         norms = np.array([tf.norm(result["gradient_norms"]) for result in results])
         scales = np.array([result["loss_scale"] for result in results])
@@ -575,8 +597,9 @@ class Trainer:
 def _all_reduce_sum(values):
     """Sums values over the replicas.
 
-    TensorFlow registers a gradient for each all-reduce, which keeps the graph in memory
-    until the process ends. So nothing is reduced if there is a single replica.
+    TensorFlow registers a gradient function for each all-reduce. This function keeps
+    the graph in memory until the process ends. So a single replica returns the values
+    without an all-reduce.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:

@@ -5,6 +5,9 @@ In both formats, weights that several layers share are stored only once.
     signatures  the inputs and outputs of each model class
     litert      writes LiteRT files
     onnx_graph  writes ONNX files, node by node
+
+Letters of shapes: B batch, C choices, T tokens of an input, P masked positions of an
+input, L layers, H hidden size.
 """
 
 import importlib
@@ -42,8 +45,8 @@ def save(
     """Writes a model for another runtime.
 
     The inputs are int32 and required: `input_ids`, `input_mask` and `segment_ids`
-    [B, T] ([B, C, T] for choices), and if the model has them `p_mask` [B, T] and
-    `masked_lm_positions` [B, P]. Outputs have the same names as in Keras.
+    [B, T] ([B, C, T] for multiple choice). Some models also have the input `p_mask`
+    [B, T] or `masked_lm_positions` [B, P]. Outputs have the same names as in Keras.
 
     Args:
         model: one of the models of `albert_tf.model.models`.

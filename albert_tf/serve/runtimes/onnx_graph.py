@@ -2,6 +2,10 @@
 
 Layers that share weights refer to the same initializers, so a file contains these
 weights only once. The graph uses only standard operators.
+
+Letters of shapes: B batch, C choices, T tokens of an input, P masked positions of an
+input, S start candidates of a span, V vocabulary, H hidden size, N attention heads, and
+D = H / N.
 """
 
 import tempfile
@@ -38,7 +42,7 @@ class _Graph:
 
     `graph.Add(x, 1.0)` returns the name of the node's output. An input is the name of a
     tensor, a Keras variable, a float (stored as float32) or a list of ints (stored as
-    int64). See `layers` for the letters of shapes.
+    int64).
     """
 
     def __init__(self):
