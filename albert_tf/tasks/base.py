@@ -1,4 +1,4 @@
-"""The base classes of tasks; training and evaluation use only their methods."""
+"""The base classes of tasks: their interface for training and evaluation."""
 
 import abc
 import dataclasses
@@ -27,11 +27,13 @@ from albert_tf.text.inputs import Inputs
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
-# The features and labels of a batch, or of a part of it, by name: [B, ...] each.
+# The features and labels of a batch, or of a part of a batch, by name. Each array is
+# [B, ...], where B is the number of model inputs.
 Batch = Mapping[str, Any]
 # The model's outputs for a part of a batch, by name.
 Outputs = Mapping[str, Any]
-# The `prediction_outputs` of one example after the other, by name.
+# Yields the `prediction_outputs` of one example at a time, by name. The arrays have no
+# batch dimension.
 Predictions = Iterator[Mapping[str, np.ndarray]]
 # NumPy arrays by name.
 Arrays = Mapping[str, Any]
@@ -41,8 +43,9 @@ class Task(abc.ABC):
     """A task: its data, its model, its loss and its metrics.
 
     A batch may be split into parts, among devices and into microbatches. For each part,
-    the task returns the sum of each loss over the examples, and the weight of this sum.
-    The loss of the batch is the total of the sums, divided by the total of the weights.
+    the task returns the sum of each loss and the weight of this sum, such as the number
+    of examples. A mean loss of the batch is the total of the sums of this loss, divided
+    by the total of its weights. The loss of the batch is the sum of its mean losses.
 
     Attributes:
         task_type: the name of the task type in `task.json` and `run.json`.
@@ -97,7 +100,7 @@ class Task(abc.ABC):
     def initialize(self, model: keras.Model) -> str | None:
         """Sets the weights that depend on data; returns a line to log, or None.
 
-        It is called only if no checkpoint is loaded.
+        This method is called only if training starts from random weights.
         """
         return None
 
@@ -126,7 +129,11 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_weights(self, batch: Batch) -> dict[str, Any]:
-        """Returns the weight of each loss for a part of a batch, float32 []."""
+        """Returns the weight of each loss for a part of a batch, float32 [].
+
+        The weight is a divisor, such as the number of examples. It is not a
+        coefficient, unlike `loss_weights` in Keras.
+        """
 
     @abc.abstractmethod
     def loss_sums(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
@@ -138,12 +145,12 @@ class Task(abc.ABC):
     def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
         """Returns the contribution of a part of a batch to the loss of the batch.
 
-        The contributions of all parts add up to this loss: the sum of the batch's mean
-        losses.
+        The loss of the batch is the sum of its mean losses. The contributions of all
+        parts add up to it.
 
         Args:
             sums: the result of `loss_sums` for one part.
-            totals: the sum of `loss_weights` over all parts.
+            totals: the sum of `loss_weights` over all parts, by the name of the loss.
         """
         return sum(sums[name] / totals[name] for name in sums)
 
@@ -158,11 +165,15 @@ class Task(abc.ABC):
         return {}
 
     def finalize_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Returns the metrics to report from the mean losses and batch metrics."""
+        """Returns the metrics to report.
+
+        Args:
+            means: the means of the losses and of the batch metrics, by name.
+        """
         return dict(means)
 
     def prediction_outputs(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
-        """Returns the outputs that predictions need, [B, ...].
+        """Returns the values from which predictions are made, by name: [B, ...].
 
         The batch may lack labels.
         """
@@ -171,7 +182,7 @@ class Task(abc.ABC):
     def evaluate_predictions(
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
-        """Returns the metrics that require all examples.
+        """Returns the metrics that are computed from all examples together, such as F1.
 
         Args:
             predictions: the `prediction_outputs` of each example, in the order of
@@ -212,7 +223,8 @@ class RunContext:
         settings: the run's settings.
         writes: whether this worker writes files.
         log: logs a line.
-        answer: predicts the answers to a split; all workers must call it.
+        answer: returns the answers to a split, see `FineTuningTask.postprocess`. All
+            workers must call it, because each predicts a part of the examples.
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
@@ -232,7 +244,10 @@ class FineTuningTask(Task):
     """A family of task types: a pretrained encoder with one type of head.
 
     For example, classification and regression of texts are one family, with one
-    subclass. `train.finetune.run` trains all families. A family defines these members:
+    subclass. `train.finetune.run` trains all families. The answers to a split are the
+    predictions for its examples, in the form that `postprocess` returns.
+
+    A family defines these members:
 
     task_types          the names of its task types in `task.json`
     main_metrics        the metrics in progress lines; the first one is the key metric
@@ -250,9 +265,10 @@ class FineTuningTask(Task):
 
     Attributes:
         targets_and_predictions: the true labels and the predictions of the last
-            evaluation, by the split's name. Labels and predictions are arrays of class
-            numbers, int [n]. With several labels per example, the arrays have 0 or 1
-            for each label, int [n, K]. A regression has numbers, float [n].
+            evaluation, by the split's name. Both are arrays for n examples and K
+            labels. They have class numbers, int [n]; or with several labels per
+            example, 0 or 1 for each label, int [n, K]; or the numbers of a regression,
+            float [n].
 
     Args:
         settings: the family's settings, an object of the `settings_class` of its
@@ -317,7 +333,7 @@ class FineTuningTask(Task):
             once.
 
         Raises:
-            InputError: a file is missing or broken, or does not fit.
+            InputError: a file is missing or broken, or does not fit the settings.
         """
 
     @abc.abstractmethod
@@ -356,7 +372,7 @@ class FineTuningTask(Task):
         """
 
     def cache_key(self, split: Split) -> dict[str, Any]:
-        """Returns all values that determine the result of `encode`, as JSON."""
+        """Returns all values that determine the result of `encode`, as JSON values."""
         return {
             "split": split.name,
             # Not a digest of the data file, because flags also change the examples.
@@ -387,7 +403,7 @@ class FineTuningTask(Task):
         return BucketedExamples(lengths, make, longest, pad_multiple=self.pad_multiple)
 
     def set_splits(self, splits: Splits) -> None:
-        """Sets the splits to train and to evaluate on."""
+        """Sets `training` and `evaluation` to sources with the splits' batches."""
         if splits.get("train"):
             self.training = self.dataset(splits["train"], with_labels=True)
         if splits.get("dev"):
@@ -403,10 +419,11 @@ class FineTuningTask(Task):
         return {"outputs": ops.softmax(outputs["logits"])}
 
     def postprocess(self, split: Split, predictions: Predictions) -> Any:
-        """Makes answers from the `prediction_outputs` of each example.
+        """Makes the answers to a split from the `prediction_outputs` of each example.
 
-        Answers support `+` and `/`, so that the answers of several models can be
-        averaged. By default, they are one array: the `outputs` of all examples, [n, K].
+        The answers must support `+` and `/`, so that the answers of several models can
+        be averaged. By default, they are one array: the `outputs` of n examples,
+        [n, K].
         """
         return np.array([row["outputs"] for row in predictions])
 
@@ -427,13 +444,13 @@ class FineTuningTask(Task):
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Returns the metrics of all evaluated splits, and the loss."""
-        scores = self.measure_splits(self._split_answers(predictions))
+        scores = self.measure_splits(self._group_by_split(predictions))
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
 
-    def _split_answers(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
-        """Yields each evaluated split with the answers to it."""
+    def _group_by_split(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
+        """Yields each evaluated split, and the answers to it made from predictions."""
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
             first_row = next(rows, None)
@@ -473,8 +490,8 @@ class FineTuningTask(Task):
 
     def predict_and_write(self, context: RunContext, splits: Splits) -> None:
         """Predicts the test splits with the best weights, and writes the answers."""
-        # Training itself calls `on_new_best_checkpoint`, so only a run without training
-        # calls it here.
+        # `on_new_best_checkpoint` writes files about the last evaluation. Training has
+        # already called it, so it is called here only in a run without training.
         has_trained = context.settings.do_train
         if self.targets_and_predictions and context.writes and not has_trained:
             self.on_new_best_checkpoint(context.folder)
@@ -541,26 +558,27 @@ class FineTuningTask(Task):
         """Matches the labels of a file's head with the task's labels.
 
         Returns:
-            A pair. First, for each label of the task, the index of the head's output
-            for it. The list is empty if the head has other labels or is for another
-            task. It is None, which keeps the order of the outputs, if the task or the
-            head has no labels. Second, a note for the log: the labels of the head, or
-            the reason why it does not fit.
+            A pair. First, a list: for each label of the task, the index of the head's
+            output for this label. The list is empty if the head has other labels or is
+            for another task. If the task has no labels, or those of the head are
+            unknown, None replaces the list. The outputs then keep their order. Second,
+            a note for the log: the labels of the head, or the reason why the head does
+            not fit.
         """
-        task = metadata.find_task(Path(source.path))
+        saved_task = metadata.find_task(Path(source.path))
         # The name of the head's task type.
-        kind = task.get("kind", self.task_type)
+        kind = saved_task.get("kind", self.task_type)
         if kind in registry.FINE_TUNED and kind not in self.task_types:
             return [], f"its head is for {kind}, not for {self.task_type}"
         labels = self.settings.labels
-        saved_labels = task.get("labels") or ()
+        saved_labels = saved_task.get("labels") or ()
         flag_labels = self.settings.head_labels or ()
         if not labels or not (saved_labels or flag_labels):
             note = f" (labels assumed: {', '.join(labels)})" if labels else ""
             return None, note
         candidates = [saved_labels, flag_labels]
-        # If the task's labels are fixed, --labels can only describe the head, so it has
-        # priority over the saved labels.
+        # If the data set fixes the task's labels, as in GLUE, --labels can only
+        # describe the head. So this flag has priority over the saved labels.
         if self.settings.labels_are_fixed:
             candidates.reverse()
         for labels_of_head in filter(None, candidates):
@@ -593,8 +611,8 @@ def write_files(context: RunContext, files: Mapping[str, str | bytes]) -> None:
 def example_weights(batch: Batch) -> Any:
     """Returns the weight of each example in the loss, float32 [B].
 
-    The weight is 0 for padding of the batch. Otherwise it is the weight of the
-    example's class, by default 1.
+    The weight is 0 for a row that only fills up a batch. Otherwise it is the weight of
+    the example's class, by default 1.
     """
     if "example_weight" in batch:
         return batch["example_weight"]

@@ -46,14 +46,14 @@ class Classification(base.FineTuningTask):
         super().__init__(settings, *args, **kwargs)
         self.task_type = settings.kind or self.task_type
         self.text_task = custom.from_settings(settings)
-        # The key metric must be the first one. Its second occurrence has no effect.
+        # The key metric must be the first one. `metrics` repeats it, without effect.
         self.main_metrics = (self.text_task.key_metric, *self.text_task.metrics)
 
     @classmethod
     def read_examples(cls, settings, saved_settings, run_settings, log):
         task = _find_task(settings, saved_settings)
         read = functools.partial(_read, settings, log)
-        # The training split, if it is read before the others to find the labels.
+        # The training split, if it determines the labels. Then it is read first.
         early: dict[str, Split] = {}
         # () means that the labels come from the training table.
         if task.labels == ():
@@ -132,7 +132,7 @@ class Classification(base.FineTuningTask):
         return {"outputs": activation(outputs["logits"])}
 
     def compute_metrics(self, split: Split, answers: np.ndarray) -> dict[str, float]:
-        """Returns the metrics of the task; empty for a test table."""
+        """Returns the metrics of the task; empty for a test table: it has no labels."""
         if split.name.startswith("test"):
             return {}
         predictions = self.text_task.decode(answers)
@@ -201,10 +201,10 @@ def _find_task(
             f"--data_dir: must be the folder with {', '.join(task.files.values())}"
         )
     # The catalogue has the task's labels, so --labels can only describe a loaded head.
-    flag, labels = settings.labels, task.labels or ()
-    if flag is not None and head_labels.match(labels, flag, task.label_names) is None:
+    given, labels = settings.labels, task.labels or ()
+    if given is not None and head_labels.match(labels, given, task.label_names) is None:
         raise InputError(
-            f"--labels={','.join(flag)}: must be the labels of {task.name}, "
+            f"--labels={','.join(given)}: must be the labels of {task.name}, "
             f"{', '.join(labels) or 'which has none'}, in the order of the head"
         )
     return task
@@ -310,7 +310,12 @@ def glue_file(task: TextTask, examples: Sequence[Example], outputs: np.ndarray) 
 
 
 def _format_table(examples: Sequence[Example], texts: Sequence[str]) -> str:
-    """Returns a header, and a line with each example's guid and predicted text."""
+    """Returns a table with a header, and the guid and the prediction of each example.
+
+    Args:
+        examples: the examples.
+        texts: the prediction for each example: a label or a number.
+    """
     lines = ["index\tprediction\n"]
     for example, text in zip(examples, texts, strict=True):
         # A cell of a CSV table can contain tabs and line ends, which become spaces.

@@ -48,7 +48,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
         matrices: one or more matrices by their titles.
 
     Returns:
-        The picture, PNG.
+        The contents of a PNG file.
     """
     # Imported here, because few programs draw, and the imports take a second. pyplot is
     # not used: it would choose a backend for the whole program.
@@ -63,8 +63,8 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
     for ax, (title, matrix) in zip(axes, matrices.items(), strict=True):
         # Matplotlib reads a dollar sign as the start of a formula.
         names = [label.replace("$", r"\$") for label in matrix.labels]
-        # Names of more than 40 characters in total would overlap below the matrix, so
-        # they are turned.
+        # Names of more than 40 characters in total would overlap below the matrix. So
+        # they are written vertically.
         ConfusionMatrixDisplay(matrix.counts, display_labels=names).plot(
             ax=ax,
             cmap="Blues",
@@ -75,7 +75,7 @@ def draw(matrices: Mapping[str, Confusion]) -> bytes:
         )
         ax.set_title(title.replace("$", r"\$"))
     picture = io.BytesIO()
-    # Matplotlib warns if its font lacks a character of a label.
+    # Matplotlib warns if its font lacks a character of a label. It then draws a box.
     with warnings.catch_warnings(action="ignore"):
         figure.savefig(picture, format="png", dpi=100)
     return picture.getvalue()

@@ -1,6 +1,6 @@
-"""Makes the `TextTask` that settings describe: of the catalogue, or a user's table.
+"""Makes the `TextTask` that settings describe: of the catalogue or for a user's table.
 
-It also finds the labels of a user's table.
+The module also finds the labels in a user's table.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 def from_settings(settings: ClassificationSettings) -> TextTask:
     """Makes the task that settings describe.
 
-    If the settings have no labels, the task's labels are () until `find_labels` reads
-    them from the training table.
+    If the settings of a classification have no labels, the labels of the task are ().
+    Then the caller must use `find_labels`, which reads them from the training table.
 
     Args:
         settings: the settings from flags or from a `task.json`.
@@ -72,15 +72,15 @@ def merge_saved_settings(
 ) -> ClassificationSettings:
     """Adds the model's task type and labels to the settings of a user's table.
 
-    It adds them only if the user gives neither a training table nor --labels.
+    They are added only if the user gives neither a training table nor --labels.
 
     Args:
         settings: the flags.
         saved_settings: the settings in the model's `task.json`, or None.
 
     Raises:
-        InputError: no table is given, there are too few labels, or the labels are
-            unknown without a training table.
+        InputError: no table is given, there are too few labels, or there are neither
+            labels nor a training table to find them in.
     """
     if not (settings.train_file or settings.dev_file or settings.test_file):
         raise InputError(

@@ -12,7 +12,7 @@ from albert_tf.data.tables import Column
 from albert_tf.tasks import metrics
 from albert_tf.tasks.text_task import TextTask
 
-# Metrics of a task, columns of texts, and labels.
+# Metrics, columns of texts and labels that several tasks have.
 _ACCURACY_AND_F1 = {"eval_accuracy": metrics.accuracy, "f1": metrics.f1}
 _SENTENCE = ("sentence",)
 _PAIR = ("sentence1", "sentence2")

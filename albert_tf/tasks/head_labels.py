@@ -35,7 +35,7 @@ def match(
         names: other names of the task's labels, in the same order.
 
     Returns:
-        The indices; None if the head has other labels.
+        The indices; None if the head has other labels, or two that count as equal.
     """
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]

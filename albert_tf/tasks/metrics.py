@@ -1,9 +1,9 @@
-"""Scores of predictions: fractions in [0, 1], correlations in [-1, 1].
+"""Metrics: fractions in [0, 1], correlations in [-1, 1], the mean squared error.
 
-Labels and predictions are arrays of the same length n > 0: class numbers, int [n]; 0
-and 1 for several labels per example, int [n, K]; or numbers, float [n]. K is the number
-of labels. An undefined value (0/0) counts as 0, so that a model that predicts one class
-for all examples gets the worst score and not NaN.
+Except for entities, labels and predictions are arrays of the same length n > 0. They
+have class numbers, int [n]; 0 and 1 for several labels per example, int [n, K]; or
+numbers, float [n]. K is the number of labels. An undefined value (0/0) counts as 0: a
+model that predicts one class for all examples gets a low score and not NaN.
 """
 
 # scikit-learn, seqeval and scipy are imported in functions: the imports take a second.
@@ -108,8 +108,8 @@ def label_report(
     from sklearn.metrics import classification_report
 
     class_numbers = list(range(len(names)))
-    # scikit-learn reads a single column of 0 and 1 as class numbers. So the only label
-    # is class 1.
+    # scikit-learn reads a single column of 0 and 1 as the numbers of two classes. Class
+    # 1 means that an example has the only label, so the table shows only class 1.
     if labels.shape[1:] == (1,):
         labels, predictions, class_numbers = labels[:, 0], predictions[:, 0], [1]
     return classification_report(

@@ -1,9 +1,10 @@
-"""Base classes that answer raw text in Python, with any runtime of the model.
+"""Base classes of pipelines: the way from raw text to a prediction in Python.
 
-A pipeline makes model inputs from a row of text (`preprocess`), and an answer from the
-outputs of the model (`postprocess`). `serve.predict` sorts the inputs of many rows by
-length and runs them in TensorFlow, ONNX Runtime or LiteRT. This module imports no
-runtime. `registry` has the pipeline of each task type.
+A pipeline makes model inputs from a row (`preprocess`), and the answer, a prediction in
+JSON, from the outputs of the model (`postprocess`). A row has the texts of one example.
+A pipeline does not hold the model, unlike in Hugging Face: `serve.predict` sorts the
+inputs of many rows by length and runs them in TensorFlow, ONNX Runtime or LiteRT. This
+module imports no runtime. `registry` has the pipeline of each task type.
 """
 
 import abc
@@ -28,6 +29,7 @@ _MAX_SEQ_LENGTH = 512
 # The padding value of inputs other than `input_ids`, if it is not 0.
 _PADDING = {"p_mask": 1}
 
+# The texts of one example by field, see `Pipeline.fields`.
 Row = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 # A function that runs a model on a batch of int32 arrays by name; returns its outputs
@@ -40,10 +42,10 @@ class Example:
     """An encoded row.
 
     Attributes:
-        row: the row of text.
+        row: the row before encoding.
         inputs: one or more inputs of the model. Each has int32 arrays by name, without
             batch dimension and padding.
-        context: a further value for `postprocess`.
+        context: a further value for `postprocess`, such as a number of removed tokens.
     """
 
     row: Row
@@ -52,13 +54,13 @@ class Example:
 
 
 class Pipeline(abc.ABC):
-    """Answers rows of text for one task type.
+    """Encodes rows, and makes answers from model outputs, for one task type.
 
     Args:
         settings: the settings from `task.json`, completed with defaults; None for a
             pretrained model.
         config: the model's config.
-        tokenizer: the vocabulary.
+        tokenizer: the model's tokenizer.
         options: prediction options.
 
     Raises:
@@ -109,18 +111,18 @@ class Pipeline(abc.ABC):
         """
 
     def select(self, inputs: Arrays, outputs: Arrays) -> Any:
-        """Selects from the outputs of one input the values for `postprocess`.
+        """Selects the values for `postprocess` from the outputs of one input.
 
         Args:
             inputs: one of the example's inputs.
             outputs: the model's outputs for this input by name, without batch
-                dimension. They also have values for the padding of the input.
+                dimension. They also have values for the input's padding.
         """
         return outputs
 
     @abc.abstractmethod
     def postprocess(self, example: Example, outputs: Sequence[Any]) -> dict[str, Any]:
-        """Makes the answer, a dict of JSON values.
+        """Makes the answer to a row, a dict of JSON values.
 
         Args:
             example: the result of `preprocess`.
@@ -136,7 +138,10 @@ class Pipeline(abc.ABC):
         ]
 
     def join(self, text: str, second_text: str = "") -> dict[str, np.ndarray]:
-        """Returns the model's inputs for a text or a pair of texts, int32 [T] each."""
+        """Returns the model's inputs for a text or a pair of texts, int32 [T] each.
+
+        T is the number of tokens, at most `max_seq_length`.
+        """
         limit = self.max_seq_length
         pair = text_inputs.encode(self.tokenizer, [text], [second_text], limit)
         # The only row gets no padding, so `pad_id` has no effect.
@@ -164,7 +169,7 @@ class FineTunedPipeline(Pipeline):
         """Makes the answer, a dict of JSON values, from the scores.
 
         Args:
-            row: the row of text.
+            row: the row before encoding.
             scores: the result of `score`, or the mean of the results of several models.
         """
 
@@ -201,11 +206,11 @@ def pad(batch: Sequence[Arrays], pad_id: int, min_length: int = 1) -> dict[str, 
 def check_inputs(config: AlbertConfig, tokenizer: Tokenizer, length: int) -> None:
     """Checks that a model fits a vocabulary and a maximum length of inputs.
 
-    It logs a warning if the vocabulary is much smaller than the model's.
+    If the vocabulary is much smaller than the model's, the function logs a warning.
 
     Args:
         config: the model's config.
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the vocabulary.
         length: maximum number of tokens of an input.
 
     Raises:

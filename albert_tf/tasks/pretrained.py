@@ -11,7 +11,7 @@ from albert_tf.tasks import pipelines
 from albert_tf.text.inputs import MASK, cut, encode_masked
 from albert_tf.text.tokenization import WORD_MARK, Tokenizer
 
-if TYPE_CHECKING:  # other runtimes need no Keras
+if TYPE_CHECKING:  # not imported at run time: ONNX Runtime and LiteRT need no Keras
     import keras
 
 # Default number of tokens that `FillMask` predicts for each gap.
@@ -57,7 +57,7 @@ class _MaskedLM(PretrainedPipeline):
 
 
 class FillMask(_MaskedLM):
-    """Predicts the most likely tokens for each gap, which is a [MASK] in a text."""
+    """Predicts the most likely tokens for each gap; a gap is a [MASK] in a text."""
 
     option_names = ("top_k", "targets")
 
@@ -103,7 +103,7 @@ class FillMask(_MaskedLM):
         for gap in range(count):
             floats = pipelines.round_floats(probabilities[gap])
             pairs = zip(tokens[gap], floats, strict=True)
-            # "piece" is the former name of the key "token".
+            # "piece" is the former name of the key "token", kept for compatibility.
             gaps.append([{"token": t, "piece": t, "probability": p} for t, p in pairs])
         # Truncation removed the other gaps, which get no tokens.
         num_removed = text.count(MASK) - count
@@ -126,7 +126,8 @@ class Score(_MaskedLM):
         variants = []
         for position in range(1, len(ids) - 1):
             masked_ids = [*ids[:position], self.tokenizer.mask_id, *ids[position + 1 :]]
-            label = {"masked_lm_ids": np.array([ids[position]])}  # for `select`
+            # The correct id, which only `select` reads, not the model.
+            label = {"masked_lm_ids": np.array([ids[position]])}
             variants.append({**self._make_inputs(masked_ids, [position]), **label})
         # The context is the number of tokens that truncation removed.
         return pipelines.Example(row, variants, context=len(all_ids) - len(variants))
@@ -157,7 +158,8 @@ class SentenceOrder(PretrainedPipeline):
     parts = ("encoder", "sentence")
 
     def preprocess(self, row):
-        # An exported model also computes the masked LM, at one unused position.
+        # An exported model also computes the masked LM, and requires positions. The
+        # result at this one position is not used.
         positions = {"masked_lm_positions": np.zeros(1, np.int32)}
         pair = self.join(row["text_a"], row["text_b"])
         return pipelines.Example(row, [{**pair, **positions}])
@@ -200,7 +202,8 @@ class Embedding(PretrainedPipeline):
         output = outputs[self.output_names[0]]
         if self._pooling == "pooled":
             return output
-        states = output if output.ndim == 2 else output[self._layer]  # [T, H]
+        # The states of T tokens, [T, H]. `encoder_outputs` has L layers, [L, T, H].
+        states = output if output.ndim == 2 else output[self._layer]
         if self._pooling == "first":
             return states[0]
         return states[: len(inputs["input_ids"])].mean(0)
@@ -210,10 +213,10 @@ class Embedding(PretrainedPipeline):
 
 
 def find_target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
-    """Returns the id of each word; a word must be one token of the vocabulary.
+    """Returns the id of each target word.
 
     Raises:
-        InputError: a word is not one token of the vocabulary.
+        InputError: a word is not exactly one token of the vocabulary.
     """
     result: list[int] = []
     for target in targets:
@@ -238,7 +241,7 @@ def fill_masks(
         text: a text with one or more [MASK].
         gaps: for each [MASK] its tokens, most likely first. A [MASK] without tokens
             stays.
-        tokenizer: the vocabulary.
+        tokenizer: the model's tokenizer.
     """
     is_sentencepiece = tokenizer.piece_to_id(WORD_MARK) != tokenizer.unk_id
     result, *parts = text.split(MASK)

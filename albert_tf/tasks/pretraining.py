@@ -1,4 +1,4 @@
-"""Pretraining: masked LM and sentence order, or next sentence (paper 3.1)."""
+"""Pretraining: masked LM, and sentence order or next sentence (paper 3.1)."""
 
 import contextlib
 import dataclasses
@@ -40,7 +40,8 @@ class Pretraining(base.Task):
 
     The released metrics are `masked_lm_loss`, `masked_lm_accuracy`,
     `sentence_order_loss`, `sentence_order_accuracy` and `loss`, the sum of both losses.
-    A further metric is `perplexity`, the exponential of the masked LM loss.
+    Next sentence prediction uses the same names. A further metric is `perplexity`, the
+    exponential of the masked LM loss.
 
     Args:
         settings: the settings of the model, the data and the objective.
@@ -112,8 +113,8 @@ class Pretraining(base.Task):
     def initialize(self, model: keras.Model) -> str | None:
         """With --output_bias_from_data, sets the output bias to log token frequencies.
 
-        If the bias starts at 0, a model first learns these frequencies, and for a long
-        time all positions have the same hidden state.
+        If the bias starts at 0, a model first learns these frequencies. This takes a
+        long time, in which all positions have the same hidden state.
         """
         if not self._settings.output_bias_from_data:
             return None
@@ -194,7 +195,7 @@ class _Records:
     Attributes:
         source: the reader of the files.
         traits: the objective and, if a file has a description, the fingerprint of the
-            vocabulary. All files agree in them.
+            vocabulary. All files with a description have the same traits.
         fingerprint: the fingerprint of the vocabulary; None if no file has a
             description.
     """
@@ -235,8 +236,8 @@ class _Records:
             sizes=tuple(n or records.count(path) for path, n in counts.items()),
             spec=spec,
             prepare=prepare,
-            # Values are not checked if every file has a description and its size has
-            # not changed.
+            # To check the values slows reading. They are not checked if every file has
+            # a description and its size has not changed.
             limits=_list_limits(spec, config) if None in counts.values() else {},
         )
         records.check(self.source.files, spec)
@@ -290,7 +291,7 @@ def _check_features(
     for name in _OTHER_FEATURES if settings.dynamic_masking else _FEATURES:
         if name not in spec:
             is_mask = name in _MASK_FEATURES
-            hint = "; without masks, use --dynamic_masking" if is_mask else ""
+            hint = "; records without masks need --dynamic_masking" if is_mask else ""
             raise InputError(
                 f"{path}: no feature {name!r}; the records have {sorted(spec)}{hint}"
             )
@@ -358,7 +359,7 @@ def _list_limits(spec: records.Spec, config: AlbertConfig) -> dict[str, int]:
 
 
 def _read_config(settings: PretrainingSettings) -> AlbertConfig:
-    """Returns the config of --albert_config_file, changed by two other flags."""
+    """Returns the model's config, with the values of the flags that change it."""
     config = AlbertConfig.find(settings.albert_config_file)
     names = ("parameter_sharing", "recompute")
     flags = {name: getattr(settings, name) for name in names if getattr(settings, name)}
@@ -368,7 +369,7 @@ def _read_config(settings: PretrainingSettings) -> AlbertConfig:
 def _weigh_tokens(batch):
     """Returns the weight of each prediction: 1 for masked tokens, 0 for padding.
 
-    It is float32 [B, P].
+    The result is float32 [B, P] for a batch of B records with P predictions each.
     """
     return batch["masked_lm_weights"] * base.example_weights(batch)[:, None]
 

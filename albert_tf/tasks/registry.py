@@ -2,9 +2,9 @@
 
 The name of a task type is the value of "kind" in `task.json`, and of `--task`. Task
 types with the same task class are a family: "classification", "multi_label" and
-"regression" are one family, each other fine-tuned type has its own. Each task type of a
-new family needs an entry in `FINE_TUNED`; commands, `predict`, exports and the demo
-page find the classes here.
+"regression" are one family. Each other fine-tuned type is a family of its own. Each
+task type of a new family needs an entry in `FINE_TUNED`. Commands, `predict`, exports
+and the demo page find the classes here.
 """
 
 import pkgutil
@@ -19,9 +19,9 @@ class TaskClasses(NamedTuple):
     """The names of the classes of a task type, as "module:Class".
 
     Attributes:
-        pipeline: a subclass of `pipelines.Pipeline`, which answers raw text.
-        task: a subclass of `base.FineTuningTask`, which trains a model; None for task
-            types that a pretrained model answers without fine-tuning.
+        pipeline: a subclass of `pipelines.Pipeline`, for predictions from raw text.
+        task: a subclass of `base.FineTuningTask`, for training; None for task types for
+            which a pretrained model needs no fine-tuning.
     """
 
     pipeline: str

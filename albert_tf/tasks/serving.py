@@ -15,7 +15,7 @@ from albert_tf.weights import metadata
 
 # A batch of texts: string [B].
 TEXTS = tf.TensorSpec([None], tf.string)
-# Maximum number of windows that `map_in_chunks` runs at a time, which limits memory.
+# Maximum number of model inputs that `map_in_chunks` runs at a time, to limit memory.
 _MAX_CHUNK = 32
 
 
@@ -30,8 +30,9 @@ class ServingFunction:
         graph: the module with the resources of `answer`, such as lookup tables. Its
             attribute `vocabulary` identifies the vocabulary.
         answer: takes the tensors of `specs` by name, and returns tensors by name.
-        specs: specs of the inputs by name, string [B] or [B, C]. They have the order of
-            `Pipeline.fields`, which is the order of the columns of an input file.
+        specs: specs of the inputs by name: string [B] for B rows, or [B, C] for C
+            choices per row. They have the order of `Pipeline.fields`, which is the
+            order of the columns of an input file.
     """
 
     model: keras.Model
@@ -54,7 +55,7 @@ class TextInputs(tf.Module):
 
     Args:
         model: the model.
-        tokenizer: the vocabulary.
+        tokenizer: the model's tokenizer.
         max_seq_length: maximum number of tokens of an input.
         truncate: whether to cut long texts before they are tokenized. This saves time
             for tasks that drop the rest of a long text. Tasks that divide long texts
@@ -62,7 +63,7 @@ class TextInputs(tf.Module):
         with_offsets: whether `tokenize.encode_with_offsets` can be used.
 
     Attributes:
-        tokenize: returns the ids of texts, int32 [B, None].
+        tokenize: returns the ids of texts, ragged int32 [B, None].
         vocabulary: identifies the vocabulary, see `ServingFunction`.
 
     Raises:
@@ -96,7 +97,8 @@ class TextInputs(tf.Module):
             second: string [B], the second text of each pair; None for single texts.
 
         Returns:
-            `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each.
+            `input_ids`, `input_mask` and `segment_ids`, int32 [B, T] each. T is the
+            number of tokens of the longest input.
         """
         tokens = self.tokenize(first)
         second_tokens = None if second is None else self.tokenize(second)
@@ -112,9 +114,10 @@ def assemble_segments(
     """Returns `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` for each row, int32 [B, None].
 
     Args:
-        tokenizer: the vocabulary.
-        *segments: the tokens of one or two segments. Each is a tuple: token ids, int32
-            [N], and the start and the length of each row in these ids, int64 [B] each.
+        tokenizer: the tokenizer, for the ids of [CLS] and [SEP].
+        *segments: the tokens of one or two segments. Each is a tuple: N token ids,
+            int32 [N], and the start and the length of each row in these ids, int64 [B]
+            each.
     """
     _, _, lengths = segments[0]
     counts = tf.ones_like(lengths)  # each row has one [CLS], and one [SEP] per segment
@@ -154,7 +157,8 @@ def map_in_chunks(
     Returns:
         The results of `score` by name, concatenated: [W, ...] each.
     """
-    # Both divisions round up. There is at least one chunk, which may be empty.
+    # Both divisions round up. There is always a chunk, which may be empty, because the
+    # second division must not be by 0.
     count = tf.shape(inputs["input_ids"])[0]
     num_chunks = tf.maximum((count + _MAX_CHUNK - 1) // _MAX_CHUNK, 1)
     size = (count + num_chunks - 1) // num_chunks

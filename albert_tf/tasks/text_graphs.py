@@ -1,4 +1,8 @@
-"""Serving functions for labels, numbers and embeddings of texts."""
+"""Serving functions for labels, numbers and embeddings of texts.
+
+B is the number of texts or pairs in a batch, and T the number of tokens of the longest
+one.
+"""
 
 import math
 from collections.abc import Sequence
@@ -28,21 +32,21 @@ def classifier(
     """Returns a function that predicts labels of texts.
 
     Inputs: `text`, string [B]; for pairs `text_a` and `text_b`, string [B] each.
-    Outputs: `probabilities`, float32 [B, K], and `labels`, string [B, K]. A task with
-    one label per text also has `label`, string [B], and `probability`, float32 [B]. A
-    task with several labels per text has `chosen`, int32 [B, K], which is 1 for the
-    predicted labels of the text.
+    Outputs, for K labels: `probabilities`, float32 [B, K], and `labels`, string [B, K].
+    A task with one label per text also has `label`, string [B], and `probability`,
+    float32 [B]. A task with several labels per text also has `chosen`, int32 [B, K]: 1
+    for each predicted label, and 0 for others.
 
     Args:
         model: the model, which has an output for each label.
-        tokenizer: the vocabulary.
+        tokenizer: the model's tokenizer.
         labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum number of tokens of an input.
         pairs: whether the inputs are pairs of texts.
         multi_label: whether a text can have several labels (sigmoid, not softmax).
-        threshold: with `multi_label`, the minimum probability of a chosen label, by
-            default 0.5. Otherwise the second of two labels is chosen if it has at least
-            this probability; by default the most likely label is chosen.
+        threshold: with `multi_label`, the minimum probability of a predicted label, by
+            default 0.5. Otherwise, the minimum probability at which the second of two
+            labels is predicted; by default, the most likely label is predicted.
 
     Raises:
         InputError: the model, the labels, the length, the threshold or the vocabulary
@@ -87,7 +91,7 @@ def regressor(
 
     Args:
         model: a model with one output.
-        tokenizer: the vocabulary.
+        tokenizer: the model's tokenizer.
         max_seq_length: maximum number of tokens of an input.
         pairs: whether the inputs are pairs of texts.
         bounds: lowest and highest value of the output; None for no bounds.
@@ -114,7 +118,7 @@ def embeddings(
 ) -> ServingFunction:
     """Returns a function that computes embeddings of texts from all layers.
 
-    Input: `text`, string [B]. Outputs, float32:
+    Input: `text`, string [B]. Outputs, float32, for L layers of hidden size H:
 
     - `pooled` [B, H]: the pooled output of the encoder;
     - `mean` [B, L, H]: the mean of each layer's outputs over all tokens, with [CLS] and
@@ -122,8 +126,8 @@ def embeddings(
     - `first` [B, L, H]: each layer's output for [CLS].
 
     Args:
-        model: an `AlbertEncoder`, or a model with an encoder.
-        tokenizer: the vocabulary.
+        model: an `AlbertEncoder`, or a model with the attribute `encoder`.
+        tokenizer: the model's tokenizer.
         max_seq_length: maximum number of tokens of an input.
 
     Raises:

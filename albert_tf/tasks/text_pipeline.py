@@ -19,8 +19,8 @@ class TextPipeline(pipelines.FineTunedPipeline):
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
-        # Without the key `texts` in `task.json`, the task may have texts or pairs. The
-        # first text of a pair is `text_a` if all rows are pairs, otherwise `text`.
+        # The key `texts` in `task.json` is the number of texts per row. Without this
+        # key, each row may have one text or two, in the fields `text` and `text_b`.
         self.fields = {"text": pipelines.ONE_TEXT, "text_b": pipelines.OPTIONAL_TEXT}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)
@@ -63,7 +63,8 @@ class ClassificationPipeline(TextPipeline):
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())
-        # With a threshold, there are two labels; the threshold is for the second label.
+        # A threshold requires two labels, see `check_threshold`. It is the minimum
+        # probability at which the second label is predicted.
         if self.threshold is not None:
             choice = int(scores[1] >= self.threshold)
         label = self.labels[choice]

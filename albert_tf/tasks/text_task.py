@@ -106,7 +106,7 @@ class TextTask:
 
     @property
     def num_outputs(self) -> int:
-        """Number of outputs of the model: K, or 1 for regression."""
+        """Number of outputs of the model: the number of labels, or 1 for regression."""
         return len(self.labels) if self.labels else 1
 
     def path(self, split: str, data_dir: str | Path = "") -> Path:
@@ -204,7 +204,8 @@ class TextTask:
         **As released**, except that numbers of a regression are clipped to the bounds.
 
         Args:
-            outputs: probabilities, float [n, K]; numbers of a regression, float [n, 1].
+            outputs: for n examples, probabilities of K labels, float [n, K], or numbers
+                of a regression, float [n, 1].
 
         Returns:
             Class numbers, int32 [n]. With several labels per example: 1 for predicted
@@ -274,10 +275,10 @@ def split_labels(value: Value, separator: str | None) -> tuple[str, ...]:
     """Returns the labels in a cell, without surrounding white space.
 
     Args:
-        value: the items of a list in a JSON table, or the text of a cell. With a
-            separator, the text may be a list as JSON or Python writes it; or an object
-            with one list as its value, as Label Studio writes it; or labels with
-            separators between them.
+        value: the items of a list in a JSON table, or the text of a cell. If there is a
+            separator, the text can have three forms: a list as JSON or Python writes
+            it; an object whose only value is such a list, as Label Studio writes it; or
+            labels with separators between them.
         separator: the separator of several labels; None for a single label.
 
     Raises:
@@ -305,8 +306,8 @@ def _parse_list(cell: str) -> list[Any]:
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             labels = parse(cell)
             # NumPy prints an array without commas, and Python would read "['a' 'b']" as
-            # ['ab']. So labels from `literal_eval` are refused if they print as another
-            # text than the cell.
+            # ['ab']. So a value from `literal_eval` is used only if Python prints it as
+            # the text of the cell, apart from white space and the kind of quotes.
             is_python = parse is ast.literal_eval
             if is_python and _normalize(repr(labels)) != _normalize(cell):
                 continue
@@ -315,7 +316,7 @@ def _parse_list(cell: str) -> list[Any]:
             is_list = isinstance(labels, list)
             if is_list and all(isinstance(each, str | int) for each in labels):
                 return labels
-    raise RowError(f"{cell!r}; expected a list of labels of JSON or Python")
+    raise RowError(f"{cell!r}; expected a list of labels in JSON or Python")
 
 
 def _normalize(text: str) -> str:

@@ -72,7 +72,7 @@ def test_labels_given_keep_their_order_and_need_no_training_table(write, refuses
 
 
 ONE = "1 different labels ['1']; expected at least 2"
-LIST = "expected a list of labels of JSON or Python"
+LIST = "expected a list of labels in JSON or Python"
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,8 @@ def test_objective_is_that_of_the_records(files):
     [
         ((), 24,
          "no feature 'masked_lm_positions'; the records have ['input_ids', "
-         "'input_mask', 'next_sentence_labels', 'segment_ids']; without masks, use "
-         "--dynamic_masking"),
+         "'input_mask', 'next_sentence_labels', 'segment_ids']; records without "
+         "masks need --dynamic_masking"),
         (("masked_lm_positions",), 24, "no feature 'masked_lm_ids'; the records have "),
         ((), 49, "records of 49 tokens, but the model's max_position_embeddings is 48"),
     ],
