@@ -49,6 +49,7 @@ _MARKUP = (
     (re.compile("[\u201c\u201d]"), '"'),
     (re.compile(r"\s+"), " "),
 )
+# The white space between two sentences.
 _END = re.compile(r"(?<=[.?!])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[A-Z])")
 # A plain word with plain punctuation. Code, paths, formulas, and names such as a.b or
 # a_b do not match.

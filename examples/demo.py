@@ -32,8 +32,8 @@ MODEL = FOLDER / "model"
 FINISHED = FOLDER / "finished_steps"
 
 VOCAB_SIZE = 2000
-LENGTH = 32
-# The speed of two slow cores, and the time of the stages that do not train.
+LENGTH = 32  # maximum number of tokens of an input
+# The speed of training on two slow cores, and the time of the stages that do not train.
 STEPS_PER_MINUTE = 1200
 OTHER_MINUTES = 1.0
 
@@ -41,9 +41,10 @@ OTHER_MINUTES = 1.0
 def main() -> None:
     """Runs the stages and shows the result."""
     begin = time.monotonic()
+    # These signals raise KeyboardInterrupt, as Ctrl-C does.
     for stop in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.default_int_handler)
-    # TensorFlow's log lines would hide the output. The scripts do the same.
+    # TensorFlow's log lines would hide the output. The scripts also set this variable.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     FOLDER.mkdir(exist_ok=True)
     finished_steps = int(FINISHED.read_text()) if FINISHED.exists() else 0

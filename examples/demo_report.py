@@ -37,7 +37,7 @@ def show(folder: Path, held_out: Path, length: int) -> None:
     tokenizer = ModelFolder(folder).tokenizer
     print("Predicted words for the mask:\n")
     _print_masks(fill_mask, SENTENCES)
-    print("\nThe same for documents that it was not trained on, with the true word:\n")
+    print("\nThe same for documents outside the training data, with the true word:\n")
     examples = list(itertools.islice(_mask_words(documents, tokenizer), 4))
     texts = [text for text, _ in examples]
     _print_masks(fill_mask, texts, [f"   (true: {word})" for _, word in examples])
@@ -68,8 +68,8 @@ def _mask_words(
 ) -> Iterator[tuple[str, str]]:
     """Yields the first sentence of documents with a masked word, and that word.
 
-    It masks the first word in the sentence's second half that is a single token of at
-    least four letters. Sentences of more than 15 words are skipped.
+    The masked word is the first word in the sentence's second half that is a single
+    token of at least four letters. Sentences of more than 15 words are skipped.
     """
     for document in documents:
         words = document.split("\n")[0].split(" ")
@@ -85,7 +85,10 @@ def _mask_words(
 def _pairs(
     documents: list[str], tokenizer: Tokenizer, length: int
 ) -> Iterator[tuple[str, str]]:
-    """Yields the first two sentences of each document, if they fit into an input."""
+    """Yields the first two sentences of each document, if they fit into an input.
+
+    An input of `length` tokens also has [CLS] and two [SEP].
+    """
     # From the end, because `_mask_words` uses documents from the beginning.
     for document in reversed(documents):
         first, second = document.split("\n")[:2]
@@ -98,7 +101,7 @@ def _print_metrics(folder: Path, documents: list[str], tokenizer: Tokenizer) -> 
     best = json.loads((folder / "model.ckpt-best.json").read_text())
     token_counts = np.bincount(np.concatenate(tokenizer.encode_batch(documents)))
     print(
-        f"Accuracy on {len(documents)} documents that it was not trained on (best "
+        f"Accuracy on {len(documents)} documents outside the training data (best "
         f"checkpoint, step {best['step']:,}):\n"
     )
     for name, key, baseline in (

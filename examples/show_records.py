@@ -2,8 +2,9 @@
 
     python examples/show_records.py --input_file=train.tfrecord --records=2
 
-The folder of the records must also have the description and the vocabulary that the
-generator wrote there. docs/data_flow.md explains the tables.
+The folder of the records must also have the description and the vocabulary that
+`create_pretraining_data.py` (the generator) wrote there. docs/data_flow.md explains the
+tables.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from albert_tf.errors import InputError
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
+# The meaning of 0 and 1 in `next_sentence_labels`: the order of the segments A and B.
 LABELS = ("A before B", "swapped")
 
 

@@ -178,7 +178,7 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
 
 def test_lengths_leave_room_for_an_article(refuses):
     with refuses(
-        "--max_seq_length=27: must be at least 28, --max_qa_length=24 and 4 other "
-        "tokens"
+        "--max_seq_length=27: must be at least 28, which is --max_qa_length=24 "
+        "plus 4 other tokens"
     ):
         RaceSettings(max_seq_length=27, max_qa_length=24)

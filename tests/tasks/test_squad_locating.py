@@ -126,7 +126,7 @@ REASONS = "'q1' (\"cats\" is not in its context), 'q2' (\" \" is not in its cont
 def test_questions_that_cannot_be_learned_are_named_together(tokenizer, refuses):
     with refuses(
         f"f.json: 2 of 4 questions have no answer to train on: {REASONS}; correct "
-        f"their texts, or use --skip_bad_rows to leave such questions out"
+        f"the answers, or use --skip_bad_rows to leave such questions out"
     ):
         locating.locate(BAD, tokenizer)
     found = locating.locate(BAD, tokenizer, skip_bad_rows=True)

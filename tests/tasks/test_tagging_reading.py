@@ -173,8 +173,8 @@ def spans(*values):
 REFUSED = [
     ("\n\n", "a.txt", ": no sentence; expected one or more"),
     ("0 a O\n1 b O\n\n# 3\n0 c O\n0-1 d O\n1 e O\n\n2 f O", "a.txt",
-     ": column 1 numbers the tokens; use --token_column=2, for CoNLL-U with "
-     "--label_column=4; or 1, if the numbers are the words"),
+     ": column 1 numbers the tokens; use --token_column=2 (CoNLL-U: also "
+     "--label_column=4); or --token_column=1, if the numbers are words"),
     ("a x O\n\nb O", "a.txt",
      ':3: "b O": expected 3 columns, as before, with the token in column 1'),
     ("\tO", "a.txt", ':1: "\\tO": expected 2 columns'),
@@ -193,8 +193,8 @@ REFUSED = [
     ('{"tokens": ["a", "b"], "tags": ["O"]}', "a.json",
      ':1: tags is ["O"]; expected a list of 2 texts, one for each token'),
     ('{"tokens": ["a"], "tags": [0]}', "a.json", ":1: tags is [0]; expected a list of"),
-    (spans([0, 9, "X"]), "a.json", ':1: span [0, 9, "X"]; expected its first charac'),
-    (spans([0, 4]), "a.json", ":1: span [0, 4]; expected its first"),
+    (spans([0, 9, "X"]), "a.json", ':1: span [0, 9, "X"]; expected the index of its '),
+    (spans([0, 4]), "a.json", ":1: span [0, 4]; expected the index of its first"),
     (spans({"start": 0, "end": 4, "label": "X", "text": "nna"}), "a.json",
      ":1: span {"),
     (spans([0, 4, "X"], [2, 6, "Y"]), "a.json",

@@ -2,7 +2,7 @@
 
 reading    reads questions
 features   encodes questions as inputs of the model
-task       the family of tasks: loss, accuracies, predictions
+task       the task class: loss, accuracies, files with predictions
 pipeline   chooses answers, in Python
 graph      chooses answers, in a TensorFlow graph
 """

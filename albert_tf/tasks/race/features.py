@@ -61,7 +61,8 @@ class Features:
     def full_lengths(self) -> np.ndarray:
         """Number of tokens of each question's longest input, int64 [n].
 
-        These are the lengths before the articles are truncated.
+        A question has one input for each choice. The number includes the whole article,
+        before it is truncated.
         """
         choice_lengths = np.diff(self.choice_bounds)
         longest = np.maximum.reduceat(choice_lengths, self.question_bounds[:-1])
@@ -122,7 +123,7 @@ def encode(
     """Tokenizes each article, and each question with each of its options.
 
     Args:
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the model's vocabulary.
         questions: one or more questions.
         settings: settings with `max_seq_length` and `max_qa_length`.
         num_threads: maximum number of threads.

@@ -10,7 +10,8 @@ from albert_tf.tasks.settings.race import RaceSettings
 from albert_tf.text import in_graph
 from albert_tf.text.tokenization import Tokenizer
 
-# A single underscore between letters or digits is no blank. `reading.BLANK` excludes it
+# A blank is a gap in a question, written as underscores, into which the option goes. A
+# single underscore between letters or digits is no blank. `reading.BLANK` excludes it
 # by lookaround, which the regular expressions of TensorFlow (RE2) lack. So
 # `_fill_blanks` replaces such underscores by a substitute while it searches blanks.
 _INNER, _SUBSTITUTE = r"([\p{L}\p{N}])_([\p{L}\p{N}])", "\x1f"
@@ -23,24 +24,27 @@ def multiple_choice(
 ) -> serving.ServingFunction:
     """Returns a function that chooses among options, for a SavedModel.
 
-    Inputs: `article` and `question`, string [B], and `options`, string [B, C]. Outputs:
-    `probabilities`, float32 [B, C]; `choice`, int32 [B], the index of the most likely
-    option; `answer`, string [B], the text of that option.
+    Inputs for B questions with at most C options: `article` and `question`, string [B],
+    and `options`, string [B, C]. Outputs: `probabilities`, float32 [B, C]; `choice`,
+    int32 [B], the index of the most likely option; `answer`, string [B], the text of
+    that option.
 
     The questions of a batch can have different numbers of options: empty options at the
     end of a row have probability 0.
 
-    The option replaces each blank of the question (`reading.BLANK`), or follows a
-    question without a blank. **As released:** the question with its option keeps the
-    last `max_qa_length` tokens, and the article is truncated at its end.
+    The model scores the question with each option. The option replaces each blank of
+    the question (`reading.BLANK`), or follows a question without a blank. **As
+    released:** the question with its option keeps the last `max_qa_length` tokens, and
+    the article is truncated at its end.
 
     Args:
         model: a model that scores choices.
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the model's vocabulary.
         settings: the maximum lengths, by default as released.
 
     Raises:
-        InputError: the model, the lengths or the vocabulary do not fit.
+        InputError: the model is not for multiple choice, or the lengths or the
+            vocabulary do not fit it.
     """
     serving.check_class(model, models.AlbertMultipleChoice)
     longest = model.config.max_position_embeddings

@@ -8,7 +8,7 @@ from albert_tf.text import inputs
 
 
 class MultipleChoicePipeline(pipelines.FineTunedPipeline):
-    """Chooses among options; empty options at the end do not count."""
+    """Chooses among options; empty options at the end get probability 0."""
 
     settings_class = RaceSettings
     output_names = ("logits",)

@@ -1,7 +1,8 @@
 """Reads RACE and other questions with choices.
 
-RACE has a folder for each split and level. A folder has a file for each passage, as
-distributed, or one file `all.txt` with all passages, as the released script expects:
+RACE has a folder for each split and level (middle or high school). A folder has a file
+for each passage, as distributed. Or it has one file `all.txt` with all passages, as the
+released script expects. A passage is a JSON object:
 
     RACE/dev/middle/1.txt   {"id": "middle1.txt", "article": text, "questions": [text],
                              "options": [[text, text, text, text]], "answers": ["B"]}
@@ -30,9 +31,10 @@ from albert_tf.data.json_values import describe, get
 from albert_tf.errors import InputError
 
 LETTERS = string.ascii_uppercase
-LEVELS = ("middle", "high")
-# The blank of a question: underscores, but not a single underscore between letters or
-# digits (`file_name`).
+LEVELS = ("middle", "high")  # schools, as names of folders
+# The blank of a question is a gap into which the option goes. It is written as
+# underscores, but a single underscore between letters or digits (`file_name`) is no
+# blank.
 BLANK = re.compile(r"__+|(?<![^\W_])_|_(?![^\W_])")
 _ALL = "all.txt"
 
@@ -65,7 +67,8 @@ class Question:
         """C texts: the question with one option in its blanks, or after the question.
 
         **As released:** in RACE, each `_` is a blank. In other questions, several
-        underscores are one blank, and `_` between letters (`file_name`) is no blank.
+        underscores in a row are one blank, and `_` between letters (`file_name`) is no
+        blank.
         """
         parts = re.split("_" if self.level else BLANK, self.text)
         if len(parts) == 1:
@@ -108,12 +111,14 @@ def read_split(
 def read_file(
     path: str | Path, encoding: str = "utf-8", level: str = ""
 ) -> list[Question]:
-    """Reads a file of RACE or of another data set, in the formats above.
+    """Reads a file of RACE or of another data set.
+
+    The docstring of the module describes the formats.
 
     Args:
         path: the file; `files.to_utf8` decodes it.
         encoding: the encoding of a file without a byte order mark.
-        level: "middle" or "high" for the questions of RACE.
+        level: "middle" or "high" for the questions of RACE, otherwise "".
 
     Raises:
         InputError: the file cannot be read, has no question, or is not JSON; a key is
@@ -146,7 +151,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     article = get(value, "article", str, location)
     id = value.get("id")
     if id in (None, ""):
-        # Without the folder, a location is "file:line".
+        # The default id is the location without the folder: "file:line".
         id = Path(location).name
     if not isinstance(id, str | int | float):
         raise InputError(f"{location}: the id is {describe(id)}; expected a text")

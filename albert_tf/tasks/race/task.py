@@ -21,7 +21,7 @@ from albert_tf.tasks.settings.race import RaceSettings
 
 
 class MultipleChoice(base.FineTuningTask):
-    """Selects the correct one of C choices (paper, RACE).
+    """Selects the correct one of C choices, as for RACE in the paper.
 
     The metrics are `eval_accuracy` and `eval_loss`, as released. If questions have
     levels, the metrics include `middle_accuracy` and `high_accuracy`, too.
@@ -98,9 +98,9 @@ class MultipleChoice(base.FineTuningTask):
 
         Args:
             split: the questions.
-            answers: the probabilities of choices, float32 [n, C]. If --max_eval_steps
-                ends the evaluation early, only the first questions have
-                predictions.
+            answers: the probabilities of choices for the first n questions, float32
+                [n, C]. If --max_eval_steps ends the evaluation early, the other
+                questions have no predictions.
         """
         labels = _get_labels(split)[: len(answers)]
         levels = np.array([q.level for q in split.examples[: len(answers)]], str)
@@ -121,7 +121,7 @@ class MultipleChoice(base.FineTuningTask):
         has their number, the loss and the accuracies.
 
         Args:
-            split: the questions.
+            split: n questions.
             answers: the probabilities of choices, float32 [n, C].
         """
         scores: dict[str, float] = {"questions": len(split.examples)}
@@ -172,6 +172,6 @@ def _read(settings: RaceSettings, part: str) -> list[Question]:
 
 
 def _get_labels(split: Split) -> np.ndarray:
-    """Returns the correct choice of each question, int32 [n]; -1 if unlabeled."""
+    """Returns the index of each question's correct choice, int32; -1 if unlabeled."""
     labels = (-1 if q.answer is None else q.answer for q in split.examples)
     return np.fromiter(labels, np.int32, len(split.examples))

@@ -16,7 +16,9 @@ _COMMON = ("task", "max_seq_length", "batch_size", "runtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSettings(flags.Settings):
-    """Task and prediction. None means the default of the task type.
+    """Task and prediction.
+
+    The value None means the default of the task type.
 
     Args:
         task: Task type. fill_mask, score, sentence_order and embedding work for any
@@ -36,7 +38,7 @@ class AnswerSettings(flags.Settings):
         top_k: Maximum number of results. fill_mask: tokens per masked position (default
             5). question_answering: answers (default: only the best one).
             classification: labels (default: all).
-        targets: fill_mask: the only words to list; each must be one token.
+        targets: fill_mask: list only these words; each must be one token.
         threshold: Decision threshold. classification with two labels: minimum
             probability at which the second label is predicted. multi_label: minimum
             probability at which a label is predicted (default 0.5). question_answering:

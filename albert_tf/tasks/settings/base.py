@@ -45,7 +45,7 @@ def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> A
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings(flags.Settings):
-    """Settings of all tasks.
+    """Base class of the settings of a fine-tuning task.
 
     The value None means that a flag is not given. The metadata of a field are:
 
@@ -58,8 +58,8 @@ class TaskSettings(flags.Settings):
     - `affects_encoding`: the result of `FineTuningTask.encode` depends on the value, so
       cached features are used only with an equal value;
     - `fallback`: the value if neither a flag nor the model's folder has one;
-    - `is_segment`: the fallback is reduced to a quarter of the model's longest input,
-      if it is higher;
+    - `is_segment`: the value is a length within an input, such as that of a question,
+      so its fallback is at most a quarter of the model's longest input;
     - `has_margin`: `max_seq_length` must be greater than the value by at least 4.
 
     Args:
@@ -77,11 +77,12 @@ class TaskSettings(flags.Settings):
     labels: tuple[str, ...] | None = None
     # Other names of `labels`, in the same order, which a loaded head may use.
     label_names: tuple[str, ...] = ()
-    # The value of --labels, as the labels of a loaded head in the order of its outputs.
-    # It counts if no labels are stored with the head, or labels that do not match.
+    # The value of --labels, read as the labels of a loaded head in the order of its
+    # outputs. It is used if no labels are stored with the head, or if the stored labels
+    # do not match `labels`.
     head_labels: tuple[str, ...] | None = None
     # Whether the data set fixes `labels`, as in GLUE. Then --labels only describes the
-    # labels of a loaded head.
+    # labels of a loaded head, with priority over the stored labels.
     labels_are_fixed: bool = False
 
     def __post_init__(self) -> None:
@@ -93,7 +94,7 @@ class TaskSettings(flags.Settings):
             if value and limit and limit < value + _MARGIN:
                 raise InputError(
                     f"--max_seq_length={limit}: must be at least {value + _MARGIN}, "
-                    f"--{name}={value} and {_MARGIN} other tokens"
+                    f"which is --{name}={value} plus {_MARGIN} other tokens"
                 )
 
     def check(self, run_settings: FineTuningSettings) -> None:
@@ -128,9 +129,9 @@ class TaskSettings(flags.Settings):
         """Builds the settings of a model from its `task.json`.
 
         Args:
-            task: the contents of the file. A missing key gets its default. But it is an
-                error if a run wrote the file and the key is required. Only files of
-                runs have the key `do_lower_case`.
+            task: the contents of the file. A missing key gets its default. But if a
+                run wrote the file, a missing key that is required is an error. The key
+                `do_lower_case` shows that a run wrote the file.
             location: the file, for messages.
 
         Raises:
@@ -205,7 +206,10 @@ def _get_key(item: dataclasses.Field) -> str:
 
 
 def matches_type(value: Any, hint: Any) -> bool:
-    """Returns whether a JSON value has the type of a hint; a tuple is a JSON list."""
+    """Returns whether a JSON value has the type of a hint.
+
+    The hint of a tuple means a JSON list that is not empty.
+    """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return any(matches_type(value, each) for each in args)

@@ -56,8 +56,8 @@ class ClassificationSettings(TaskSettings):
             weight), or label=number pairs; other labels have weight 1.
 
     Raises:
-        InputError: there are not one or two text columns, a name is used twice, or the
-            labels do not fit the task type.
+        InputError: there are not one or two text columns, a name is used twice, the
+            delimiter or the separator is invalid, or a regression has labels.
     """
 
     task_name: str | None = flags.field(
@@ -80,7 +80,8 @@ class ClassificationSettings(TaskSettings):
     kind: Literal["classification", "multi_label", "regression"] | None = flags.field(
         None, stored="required"
     )
-    # The labels must match a head, but not the task's name: AX uses the head of MNLI.
+    # A saved head is used only if it has these labels. Its task may have another name:
+    # AX uses the head of MNLI.
     labels: tuple[str, ...] | None = flags.field(
         None, stored="optional", must_match_head=True
     )
@@ -88,8 +89,8 @@ class ClassificationSettings(TaskSettings):
         ",", stored="optional", must_match_head=True
     )
     class_weights: tuple[str, ...] = flags.field(())
-    # Whether each label is a text in JSON. Estimators store labels in this form if a
-    # label is a number or a boolean.
+    # Whether each label is a JSON text, such as "1" for the number 1. Estimators store
+    # all labels in this form if one of them is a number or a boolean.
     labels_are_json: bool | None = stored_field()
     # Lowest and highest label of a regression; predictions are clipped to them.
     bounds: tuple[float, float] | None = stored_field()
@@ -131,8 +132,8 @@ class ClassificationSettings(TaskSettings):
         kind = task.get("kind")
         is_regression = kind == "regression"
         key = "bounds" if is_regression else "labels"
-        # `labels` are always required; `bounds` only in the file of a run, which is the
-        # only file with `do_lower_case`.
+        # `labels` are always required. `bounds` are required only in the file of a run.
+        # The key `do_lower_case` shows that a run wrote the file.
         is_required = not is_regression or "do_lower_case" in task
         if is_required and key not in task:
             raise InputError(f"{location}: requires the key {key!r} for {kind}")

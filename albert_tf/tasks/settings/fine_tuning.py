@@ -9,7 +9,8 @@ from albert_tf.errors import InputError
 from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.weights.settings import ModelFileSettings
 
-# {split: flag of the action that needs the split}, and {split: flag of its file}.
+# {split: flag of the action that needs the split}, and {split: flag of its file}. The
+# flags of files are those of RACE and tagging; other tasks have other flags.
 FLAGS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 
@@ -108,13 +109,13 @@ class FineTuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The values of `ensemble` are: None, no ensemble; (), the runs of --num_runs;
-        # folders, only without training.
+        # `ensemble` is None for no ensemble, and () for the runs of --num_runs. Folders
+        # are possible only without training.
         is_possible = not self.do_train if self.ensemble else self.num_runs > 1
         if self.ensemble is not None and not is_possible:
             raise InputError(
-                "--ensemble: pass folders without --do_train, or none with --do_train "
-                "and --num_runs"
+                "--ensemble: pass folders without --do_train, or no value with "
+                "--do_train and --num_runs"
             )
         if self.ensemble_search and (self.ensemble is None or not self.do_eval):
             raise InputError("--ensemble_search: requires --ensemble and --do_eval")

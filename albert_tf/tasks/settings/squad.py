@@ -70,8 +70,8 @@ class SquadSettings(TaskSettings):
         None, stored="required", fallback="linear", must_match_head=True
     )
     max_seq_length: int | None = size_field(384, stored="optional")
-    # `is_segment` lowers the default for short models. `has_margin` requires a greater
-    # `max_seq_length`. See `TaskSettings`.
+    # `is_segment` lowers the default if the model's longest input is short.
+    # `has_margin` requires that `max_seq_length` is greater. See `TaskSettings`.
     doc_stride: int | None = size_field(128, is_segment=True)
     max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
@@ -107,8 +107,8 @@ class SquadSettings(TaskSettings):
     def min_length(self) -> int:
         """Minimum number of tokens per input.
 
-        The conditional head selects the best k positions, so an input needs at least k
-        tokens.
+        The conditional head selects the best `start_n_top` starts, and `end_n_top` ends
+        for each start. So an input needs at least as many tokens.
         """
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1

@@ -2,10 +2,10 @@
 
 reading     reads questions and answers
 locating    locates the training answers in the contexts
-features    divides questions and contexts into windows, the inputs of a model
+features    makes windows, the inputs of a model, from questions and contexts
 answers     makes answers from scores of positions: n-best lists, null odds, files
 scores      exact match and F1 as in the official scripts, thresholds
-task        the family of tasks: heads, losses, thresholds, files
+task        the task class: heads, losses, thresholds, files
 pipeline    answers questions in raw text, in Python
 graph       answers questions in raw text, in a TensorFlow graph
 """

@@ -7,9 +7,10 @@ null odds mean that a question probably has no answer.
 
 **As released:** the valid spans, their order, the softmax over the n-best list and the
 contents of the files, with two differences. First, the released code also searches the
-logits of padding, so its answers depend on `max_seq_length`. Second, it answers a
-question only if the null odds are below the threshold. Here the null odds may also be
-equal to the threshold, as in the official scripts.
+logits of padding, so its answers depend on `max_seq_length`. Here padding is left out.
+Second, the released code answers a question only if the null odds are below the
+threshold. Here the null odds may also be equal to the threshold, as in the official
+scripts.
 """
 
 import dataclasses
@@ -67,7 +68,7 @@ def make_spans(
     including [CLS], [SEP] and the question. So a window may have no valid span.
 
     Args:
-        window: the input of the model.
+        window: the input of the model, with T tokens.
         outputs: for the linear head, `start_logits` and `end_logits`, float [T], or
             longer with padding. For the conditional head with S starts and E ends for
             each start: `start_top_index` and `start_top_log_probs` [S], `end_top_index`
@@ -106,8 +107,9 @@ def make_spans(
     first, last = firsts - window.context_start, lasts - window.context_start
     is_valid = (first >= 0) & (last < count)
     is_valid &= (first <= last) & (last - first < settings.max_answer_length)
-    # An answer begins only at a token that has the most context in this window. For an
-    # invalid pair, `first` may be out of range, so index 0 is read instead.
+    # An answer begins only at a token that has more context in this window than in the
+    # others. For an invalid pair, `first` may be out of range, so index 0 is read
+    # instead.
     is_valid &= window.max_context[np.where(is_valid, first, 0)] if count else False
     # Indices of the valid pairs, the one with the highest score first.
     pairs = np.flatnonzero(is_valid)

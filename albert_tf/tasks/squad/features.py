@@ -1,15 +1,15 @@
-"""Divides questions into the model's windows: `[CLS] question [SEP] context [SEP]`.
+"""Makes windows, the inputs of a model: `[CLS] question [SEP] context [SEP]`.
 
 A context that is longer than a window is divided into several windows, which start
-`doc_stride` tokens apart. `encode` tokenizes each text once, which is slow, so its
-arrays are cached. `Windows` makes a window from these arrays when it is accessed.
+`doc_stride` tokens apart. `encode` tokenizes each text once. This is slow, so its
+arrays are cached. `Windows` makes each window from these arrays when it is accessed.
 
 Letters: Q questions, P contexts, N tokens of all contexts, W windows, T tokens of a
 window, C tokens of the context in a window.
 
-**As released:** ids, masks, windows and targets. The released code aligns tokens with
-the text approximately, and drops a question if this fails, for example in Hangul. Here
-the tokenizer returns the offsets, and no question is dropped.
+**As released:** ids, masks, windows and targets. One difference: the released code
+aligns tokens with the text approximately, and drops a question if this fails, for
+example in Hangul. Here the tokenizer returns the offsets, so this cannot fail.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from albert_tf.text.tokenization import Tokenizer
 # As released: each context token of a window adds this number to the scores by which
 # `_find_best_windows` chooses a window for each token.
 SCORE_PER_TOKEN = 0.01
-# Values in the array `answers` of `encode`: no answer was located for the question, and
-# training skips the question.
+# Values in the array `answers` of `encode`: the first if no answer was located for a
+# question, the second if training skips the question.
 _NO_ANSWER, _SKIPPED = -1, -2
 
 
@@ -43,7 +43,7 @@ class Window:
         context_start: position of the first token of the context in `ids`.
         spans: int32 [C, 2], characters [begin, end) in `text` of each token of the
             context, without white space at the ends. A token that is only a word mark
-            has an empty span.
+            (SentencePiece's "▁") has an empty span.
         max_context: bool [C], whether a token has more context in this window than in
             the others, see `_find_best_windows`. A predicted answer begins only at such
             a token.
@@ -107,7 +107,7 @@ def encode(
 
     Args:
         dataset: the questions.
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the model's vocabulary.
         training: whether to locate the first answer of each question.
         skip_bad_rows: whether training skips questions without an answer in the
             context, instead of raising an error.
@@ -237,11 +237,11 @@ class Windows(Sequence[Window]):
         counts[tokens["answers"][:, 0] == _SKIPPED] = 0
         self.bounds = np.concatenate([[0], np.cumsum(counts)])
         # For each window: the index of its question (`rows`), its index among the
-        # windows of this question (`index`), and the number of context tokens from its
-        # first one on (`rest`).
+        # windows of this question (`index_in_question`), and the number of tokens from
+        # its first context token to the end of the context (`rest`).
         rows = np.repeat(np.arange(len(counts)), counts)
-        index = np.arange(len(rows)) - self.bounds[rows]
-        rest = totals[rows] - index * self._steps[rows]
+        index_in_question = np.arange(len(rows)) - self.bounds[rows]
+        rest = totals[rows] - index_in_question * self._steps[rows]
         lengths = np.minimum(rest, self._sizes[rows]) + self._query_lengths[rows] + 3
         self.lengths = lengths.astype(np.int32)
 
@@ -307,7 +307,7 @@ class Windows(Sequence[Window]):
         """Makes a batch of windows: the arrays of `Window.make_inputs`, stacked.
 
         Args:
-            rows: indices of windows, int [B].
+            rows: indices of B windows, int [B].
             length: number of positions with padding.
             targets: whether to add `start_positions`, `end_positions` and
                 `is_impossible`, int32 [B]; these are the released names.
@@ -333,7 +333,7 @@ def make_windows(
 
     Args:
         dataset: the questions.
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the model's vocabulary.
         settings: settings with `max_seq_length`, `doc_stride`, `max_query_length`.
         training: whether to locate the answers, for targets.
     """

@@ -61,13 +61,14 @@ def question_answering(
 
     Args:
         model: a model for SQuAD 1.1 or 2.0.
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the model's vocabulary.
         settings: the version, the lengths of windows and limits of answers. Default:
             the released values, with version 2.0 only for the conditional head.
         threshold: the threshold for SQuAD 2.0; None answers all questions.
 
     Raises:
-        InputError: the model, the lengths, the threshold or the vocabulary do not fit.
+        InputError: the model is not for question answering, or the lengths, the
+            threshold or the vocabulary do not fit it.
     """
     serving.check_class(
         model, models.AlbertSpanLabeler, models.AlbertConditionalSpanLabeler
@@ -181,12 +182,14 @@ class _Windows:
         return tf.gather(best_window, token) == window
 
     def encode(self, query, ids, tokenizer, min_length: int) -> dict[str, tf.Tensor]:
-        """Returns the model's inputs with `p_mask`, int32 [W, T].
+        """Returns the model's inputs, int32 [W, T].
+
+        `p_mask` is 0 where an answer may be, at [CLS] and in the context, otherwise 1.
 
         Args:
             query: int32 [B, None], the tokens of each question.
             ids: int32 [B, None], the tokens of each context.
-            tokenizer: the vocabulary.
+            tokenizer: the tokenizer with the model's vocabulary.
             min_length: minimum T.
         """
         query_start = tf.gather(query.row_starts(), self.row)
@@ -213,8 +216,9 @@ class _Windows:
             max_answer_length: maximum number of tokens of an answer.
 
         Returns:
-            `row`, int32 [M]; `first` and `last`, int32 [M], indices into the tokens of
-            all contexts; and `score`, float64 [M]; in the order of the windows.
+            `row`, int32 [M], the index of each span's question; `first` and `last`,
+            int32 [M], indices into the tokens of all contexts; and `score`, float64
+            [M]; in the order of the windows.
         """
         start = tf.cast(self.query_length + 2, tf.int32)[:, None]
         length = tf.cast(self.length, tf.int32)[:, None]

@@ -1,9 +1,9 @@
 """Locates the training answers in their contexts.
 
 The file's `answer_start` need not be exact. Some label tools count it in UTF-16 units
-or in bytes, which is recognized. A wrong `answer_start` is corrected. The text of an
-answer may differ from the context in white space, Unicode normal form or letter case,
-if both texts have the same tokens.
+or in bytes; `locate` recognizes these units. A wrong `answer_start` is corrected. The
+text of an answer may differ from the context in white space, Unicode normal form or
+letter case, if both texts have the same tokens.
 """
 
 import functools
@@ -81,8 +81,8 @@ def locate(
     share = f"{dataset.path}: {len(reasons):,} of {len(questions):,} questions"
     if reasons and not (skip_bad_rows and len(reasons) < len(questions)):
         raise InputError(
-            f"{share} have no answer to train on: {format_ids(reasons)}; correct their "
-            f"texts, or use --skip_bad_rows to leave such questions out"
+            f"{share} have no answer to train on: {format_ids(reasons)}; correct the "
+            f"answers, or use --skip_bad_rows to leave such questions out"
         )
     notes = [f"Warning: {share} are left out: {format_ids(reasons)}"] if reasons else []
     # `matches` has the located answer of each question in `searches`, or None.
@@ -167,7 +167,8 @@ class _Search:
         index = folded.find(text) if text else -1
         while index >= 0:
             begin, end = int(origins[index]), int(origins[index + len(text) - 1]) + 1
-            # `folded` lacks the accents after the last character.
+            # `folded` has no accents. Those after the last character belong to the
+            # match.
             while end < len(context) and unicodedata.combining(context[end]):
                 end += 1
             if self._tokenizer.encode(context[begin:end]) == ids:
@@ -177,7 +178,7 @@ class _Search:
 
 
 def _fold(character: str) -> str:
-    """Returns a character in a form in which equal tokens have equal texts.
+    """Folds a character; texts with the same tokens become equal if they are folded.
 
     Characters that a tokenizer may drop become "": control characters (category C),
     combining marks (M) and white space (Z).

@@ -189,14 +189,15 @@ def find_best_threshold(
         odds are not above the threshold.
     """
     ids = [id for id in sorted(null_odds, key=null_odds.__getitem__) if id in scores]
-    # If no question is answered, each question without a true answer scores 1.
-    unanswered = float(sum(id not in answerable for id in scores))
+    # The sum of all scores if no question is answered: each question without a true
+    # answer scores 1.
+    first_sum = float(sum(id not in answerable for id in scores))
     # How the sum of all scores changes if one more question is answered. A question
     # without a true answer loses its score of 1, unless the answer is "".
     gains = [scores[id] if id in answerable else -bool(predictions[id]) for id in ids]
-    totals = list(itertools.accumulate(gains, initial=unanswered))
-    count = totals.index(max(totals))  # number of questions to answer
-    return 100.0 * totals[count] / total, null_odds[ids[count - 1]] if count else 0.0
+    sums = list(itertools.accumulate(gains, initial=first_sum))
+    count = sums.index(max(sums))  # number of questions to answer
+    return 100.0 * sums[count] / total, null_odds[ids[count - 1]] if count else 0.0
 
 
 def search_threshold(

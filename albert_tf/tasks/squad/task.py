@@ -22,7 +22,8 @@ from albert_tf.tasks.squad.reading import Dataset, Paragraph
 from albert_tf.weights import metadata
 
 # Keys of `task.json`: the threshold for null odds, and the `hash_ids` of the questions
-# on which the threshold is fitted.
+# on which the threshold is fitted. Null odds are a score of "no answer": if they are
+# above the threshold, the answer is "".
 THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on"
 
 # Outputs of the conditional head from which answers are made: candidates for the start
@@ -30,7 +31,8 @@ THRESHOLD_KEY, FITTED_ON_KEY = "null_score_diff_threshold", "threshold_fitted_on
 _START_OUTPUTS = ("start_top_index", "start_top_log_probs")
 _END_OUTPUTS = ("end_top_index", "end_top_log_probs")
 _CONDITIONAL_OUTPUTS = (*_START_OUTPUTS, *_END_OUTPUTS, "cls_logits")
-# **As released:** the threshold if neither a flag nor the model's folder has one.
+# **As released:** the threshold for null odds if neither a flag nor the model's folder
+# has one.
 _DEFAULT_NULL_THRESHOLD = 0.0
 
 
@@ -138,8 +140,8 @@ class QuestionAnswering(base.FineTuningTask):
         ]
         if count := windows.split_answer_count:
             lines.append(
-                f"Warning: {split.examples.path}: {count:,} answers are complete in no "
-                f"window and are trained as no answer; use a --doc_stride below "
+                f"Warning: {split.examples.path}: {count:,} answers are divided "
+                f"between windows and count as no answer; use a --doc_stride below "
                 f"{self.settings.doc_stride}, or a larger --max_seq_length"
             )
         return lines
@@ -227,7 +229,7 @@ class QuestionAnswering(base.FineTuningTask):
             return scores.evaluate(dataset, answers.texts)
         threshold = self._choose_threshold(split.examples, answers)
         metrics = scores.evaluate(dataset, answers.texts, answers.null_odds, threshold)
-        # The best threshold, moved midway between two null odds.
+        # The best threshold, midway between the null odds of two questions.
         self._best_threshold = scores.center_threshold(metrics, answers.null_odds)
         if threshold is not None:
             metrics[THRESHOLD_KEY] = threshold
@@ -241,7 +243,10 @@ class QuestionAnswering(base.FineTuningTask):
         return answers.files(self._choose_threshold(split.examples, answers))
 
     def on_new_best_checkpoint(self, folder):
-        """Stores the checkpoint's best threshold in `task.json`, for a resumed run."""
+        """Stores the checkpoint's best threshold in `task.json`.
+
+        `predict_and_write` reads the threshold there, also after the run is resumed.
+        """
         if not self._threshold_from_flag and self._best_threshold is not None:
             dataset = self.evaluation_splits[0].examples
             self._store(folder, self._best_threshold, hash_ids(dataset))
@@ -347,7 +352,8 @@ def _resolve_settings(
     if version == "1.1":
         for name in ("null_score_diff_threshold", "fit_threshold"):
             value = getattr(settings, name)
-            # `is not False`, because the threshold 0.0 equals False and is an error.
+            # `is not False`, because the threshold 0.0 equals False, but is also an
+            # error here.
             if value is not None and value is not False:
                 raise InputError(
                     f"--{name}={value}: only for SQuAD 2.0; in SQuAD 1.1 every "

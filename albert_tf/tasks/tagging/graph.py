@@ -1,9 +1,9 @@
 """Divides sentences into windows and finds spans in raw text, in a TensorFlow graph.
 
-Each word is tokenized separately, and a word without a token becomes [UNK]. The first
-token of a word has its label. A sentence longer than an input is divided into windows,
-which overlap by half. Each word is labeled in the window in which it has the most
-context.
+Each word is tokenized separately, and a word without a token becomes [UNK]. The label
+of a word is predicted at its first token. A sentence longer than an input is divided
+into windows, which overlap by half. Each word is labeled in the window in which it has
+the most context.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ def divide(
         tokens: int32 [N, None], the tokens of each word.
         sentences: [S, None], any value for each word; only the row lengths are used.
         size: maximum number of tokens of a window without [CLS] and [SEP].
-        tokenizer: the tokenizer of the tokens.
+        tokenizer: the tokenizer that made the tokens.
 
     Returns:
         The ids of the windows, int32 [W, None], in the order of the sentences; and for
         each word, the index of its window among all windows and the position of its
-        first token in the window, int64 [N] each.
+        first token in the window, where [CLS] has position 0, int64 [N] each.
     """
     is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
     tokens = in_graph.assemble(
@@ -84,21 +84,23 @@ def tag_texts(
 ) -> serving.ServingFunction:
     """Returns a function that finds spans in texts of any length, for a SavedModel.
 
-    Input: `text`, string [B], which `in_graph.split_words` divides into words. Outputs:
-    `types` and `texts`, string [B, S]; `begins` and `ends`, int32 [B, S], characters of
-    the text; `probabilities`, float32 [B, S], the mean over a span's words. S is the
-    maximum number of spans of a text; texts with fewer spans are filled with "", -1 and
-    0. A span is an entity, or a word if the labels do not mark entities. As in seqeval,
-    a label I-TYPE begins an entity if the word before has another type.
+    Input: `text`, string [B], for B texts. `in_graph.split_words` divides them into
+    words. Outputs: `types` and `texts`, string [B, S]; `begins` and `ends`, int32 [B,
+    S], characters of the text; `probabilities`, float32 [B, S], the mean over a span's
+    words. S is the maximum number of spans of a text; texts with fewer spans are filled
+    with "", -1 and 0. A span is an entity, or a word if the labels do not mark
+    entities. As in seqeval, a label I-TYPE begins an entity if the word before has
+    another type.
 
     Args:
         model: the model that labels tokens.
-        tokenizer: the vocabulary.
+        tokenizer: the tokenizer with the model's vocabulary.
         labels: the labels, in the order of the model's outputs.
         max_seq_length: maximum number of tokens of an input.
 
     Raises:
-        InputError: the model, the labels, the length or the vocabulary do not fit.
+        InputError: the model does not label tokens, or the labels, the length or the
+            vocabulary do not fit it.
     """
     serving.check_class(model, AlbertTokenClassifier)
     check_labels(labels, model.head.num_labels)
@@ -157,7 +159,7 @@ def tag_texts(
 
 
 def _group_words(word_type: tf.Tensor, begins_span: tf.Tensor, row: tf.Tensor):
-    """Returns whether each word is in a span, and whether it is the first word of it.
+    """Returns whether each word is in a span, and whether it begins one, bool [N] each.
 
     Args:
         word_type: int32 [N], the index of the type of each word's label; -1 for words
@@ -192,7 +194,11 @@ def _pad(spans: Mapping[str, tf.Tensor], row: tf.Tensor, count: tf.Tensor):
 
 
 def _choose_labels(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the most likely label of each token and its probability, [W, T]."""
+    """Returns the most likely label of each token, and the label's probability.
+
+    Args:
+        logits: float32 [W, T, K], for W windows, T tokens of a window, and K labels.
+    """
     return {
         "label": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "probability": tf.reduce_max(tf.nn.softmax(logits), axis=-1),

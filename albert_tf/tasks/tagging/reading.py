@@ -32,9 +32,9 @@ _BOUNDARY = re.compile(r"\s*$| *-DOCSTART-([ \t]|$)")
 # (1.1).
 _NO_TOKEN = re.compile(r"\d+[-.]\d+")
 _CONLL_U_COLUMNS = 10
-# A label that marks the position of a word in an entity: before the type (groups 1 and
-# 2), or after it (groups 3 and 4). The first word of an entity has one of the marks in
-# `_FIRST_MARKS`.
+# A label with a mark: one letter for the position of the word in an entity. Groups 1
+# and 2 are a mark and the type after it. Groups 3 and 4 are a type and the mark after
+# it. The first word of an entity has one of the marks in `_FIRST_MARKS`.
 _NOTATION = re.compile("([BIELMSUW])[-_](.+)|(.+)[-_]([BIELMSUW])")
 _FIRST_MARKS = "BSUW"
 # Possible keys of the list of spans in a row.
@@ -114,7 +114,8 @@ def read_file(
             f"{path}: labels {', '.join(map(repr, sorted(iob_labels)))} mark entities "
             f"and are converted to IOB2; --tag_scheme=words does not convert them"
         )
-        # The labels were TYPE and O, and became I-TYPE and O. Entities still lack B-.
+        # The labels were TYPE and O, and became I-TYPE and O. Entities still lack B-,
+        # which `_to_iob2` adds in the same way as for IOB1.
         if not any(label.startswith(BEGIN) for label in iob_labels.values()):
             tag_scheme = "iob1"
     elif not has_entities(labels):
@@ -155,12 +156,14 @@ def _read_columns(
             f"{path}:{number}: {errors.quote(sample)}: commas between columns; use "
             f"spaces or tabs, or JSON"
         )
+    # The index of the column of tokens.
     token = _find_column(path, "token_column", token_column or "1", width)
 
     def is_comment(numbered_line: tuple[int, str]) -> bool:
         _, line = numbered_line
         is_like_sample = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
-        # In the first column, # may also begin a token.
+        # If the tokens are in the first column, a line with the same columns as the
+        # sample is not a comment, but a token that begins with #.
         return line[0] == "#" and not (is_like_sample and token == 0)
 
     # Only lines at the beginning of a sentence can be comments.
@@ -226,8 +229,8 @@ def _check_first_column(
     if token_column != "1" and _are_numbered(ids):
         if token_column is None or needs_label:
             raise InputError(
-                f"{path}: column 1 numbers the tokens; use --token_column=2, for "
-                f"CoNLL-U with --label_column=4; or 1, if the numbers are the words"
+                f"{path}: column 1 numbers the tokens; use --token_column=2 (CoNLL-U: "
+                f"also --label_column=4); or --token_column=1, if the numbers are words"
             )
         return [
             [row for row in table if not _NO_TOKEN.fullmatch(row.cells[0])]
@@ -283,10 +286,10 @@ def _find_column(
         return width - 2 if token == width - 1 else width - 1
     index = int(column) - 1 if column.isdecimal() else -1
     if index == token or not 0 <= index < width:
-        exception = "" if token is None else f" other than {token + 1}, the token's"
+        other_than = "" if token is None else f" other than {token + 1}, the token's"
         raise InputError(
             f"--{flag}={column}: {path} has {width} columns; expected the number of a "
-            f"column{exception}"
+            f"column{other_than}"
         )
     return index
 
@@ -416,8 +419,8 @@ def _parse_span(location: str, text: str, span: Any) -> tuple[int, int, str]:
         if fits and label and isinstance(label, str):
             return begin, end, label
     raise InputError(
-        f"{location}: span {errors.quote(span)}; expected its first character, the "
-        f"character after its last one, and its type"
+        f"{location}: span {errors.quote(span)}; expected the index of its first "
+        f"character, the index after its last one, and its type"
     )
 
 
@@ -454,7 +457,8 @@ def _convert_notation(labels: set[str]) -> dict[str, str]:
         pairs = zip(matches, prefixes, strict=True)
         return {match[0]: prefix + (match[2] or match[3]) for match, prefix in pairs}
     # If labels have no marks, they are types of entities, and O is outside of entities.
-    # But if a label other than O has one character, all are parts of speech, also O.
+    # But if a label other than O has only one character, all labels are parts of
+    # speech, including O.
     are_types = not any(map(_is_marked, others)) and min(map(len, others)) > 1
     return {name: INSIDE + name for name in others} if are_types else {}
 

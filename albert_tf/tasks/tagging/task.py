@@ -71,9 +71,9 @@ class Tagging(base.FineTuningTask):
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
         for part in run_settings.parts:
-            # `_read` uses the labels only to decide whether to convert tags to IOB2.
-            # The saved labels do not count for the training data, which may have other
-            # labels.
+            # `_read` uses `known_labels` only to decide whether it converts the labels
+            # in the file to IOB2. For training data, the saved labels are not used,
+            # because the data may have other labels.
             known_labels = settings.labels if part == "train" else labels
             splits[part] = [Split(part, _read(settings, part, known_labels, log))]
         if settings.labels is None and "train" in splits:
