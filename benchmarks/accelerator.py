@@ -6,8 +6,7 @@ Hugging Face's model with fused attention. Each program runs in a process of its
 
 The printed fraction of the peak is the speed of the step's matrix products, in FLOP/s,
 over the speed of a product of two matrices of 8192 rows and columns, measured in the
-same run. The product of the masked LM with the word embeddings counts only for masked
-tokens, even if a program computes it for all tokens.
+same run. The product with the word table counts only for masked tokens.
 
     python benchmarks/accelerator.py
     python benchmarks/accelerator.py --model=albert_xxlarge_v2 --shapes=32x128,8x512

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import common
 
-ROWS = 512  # number of records
+ROWS = 512  # of the records
 
 
 def write_records(folder, config, length):
@@ -106,7 +106,7 @@ def main():
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,32x128", help="batch x length")
     parser.add_argument("--precision", default="float32", choices=common.POLICIES)
-    parser.add_argument("--steps", type=int, default=40, help="in each run")
+    parser.add_argument("--steps", type=int, default=40, help="in each turn")
     args = parser.parse_args()
     for shape in args.shapes.split(","):
         rows, length = map(int, shape.split("x"))
