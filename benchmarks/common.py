@@ -40,7 +40,7 @@ class Usage(NamedTuple):
 def make_parser(text: str | None) -> argparse.ArgumentParser:
     """Returns a parser of the common flags; --help prints the first line of `text`."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each program")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each program")
     parser.add_argument(
         "--peer_python",
         default=sys.executable,
@@ -126,7 +126,7 @@ def time_calls(call: Callable[[], Any], count: int) -> float:
 
 
 def random_batch(config: Mapping[str, Any], rows: int, length: int):
-    """Returns a batch of random tokens without padding, with 15 % of them to predict.
+    """Returns a batch of random tokens without padding, with 15 % masked.
 
     Args:
         config: the model's config as a dict.
@@ -189,9 +189,7 @@ def huggingface_columns(batch):
 def read_seconds_per_row(run: Path) -> float:
     """Returns the mean seconds per example in a run's log, including checkpoints.
 
-    The first two lines are left out. The first one includes compilation. The second one
-    is left out so that the time counts from the same line as in
-    `pretraining_run.huggingface`.
+    The first two lines are left out, because the first includes compilation.
     """
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     training = [line for line in lines if line["kind"] == "train"]

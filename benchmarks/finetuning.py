@@ -48,7 +48,7 @@ def load(folder):
 def time_epoch(args, lengths, call, *, sort_by_length):
     """Returns the seconds per example in the third of three epochs.
 
-    `call` runs a batch, given the indices of its rows and its padded length.
+    `call` computes a batch from the numbers of its rows and its padded length.
     """
     import numpy as np
 

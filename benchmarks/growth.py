@@ -1,9 +1,8 @@
 r"""Measures how time and memory grow with the model, the text and the rows.
 
-Each point is one run of a whole command, in float32. Its data is generated, except for
-the axis `text`, which uses copies of --input_file. The number in parentheses after a
-value is the exponent of its growth since the row above; 1 is linear. The first step
-includes building the graph.
+Each point is one run of a whole command, in float32, on generated data. The number in
+parentheses after a value is the exponent of its growth since the row above; 1 is
+linear. The first step includes building the graph.
 
     python benchmarks/growth.py --axes=layers,length
     python benchmarks/growth.py --axes=text,lines,rows \
@@ -49,7 +48,7 @@ def main():
     parser.add_argument("--axes", default="layers,length,rows_of_a_step,vocabulary")
     parser.add_argument("--max_size", type=float, default=math.inf)
     parser.add_argument("--input_file", help="text, for the axis text")
-    parser.add_argument("--spm_model_file", help="30,000 tokens; for text, lines, rows")
+    parser.add_argument("--spm_model_file", help="30,000 tokens: text, lines and rows")
     args = parser.parse_args()
     for axis in args.axes.split(","):
         if axis not in AXES:

@@ -5,14 +5,14 @@
 
 All programs have the same random weights, the same token ids and the same number of
 threads. They run alternately, each in a process of its own. Each program first checks
-that its outputs agree with those of this package's Keras model. Two calls before each
-measurement are not timed. A shape such as 8x128 is a batch of 8 texts of 128 tokens.
-The last case is sentences of the file, sorted by length.
+that its outputs agree with Keras's, and runs two calls without timing. A shape such as
+8x128 is a batch of 8 texts of 128 tokens. The last case is sentences of the file,
+sorted by length.
 
-The programs `savedmodel`, `predict` and `predict_onnx` get texts, and the last two also
-sort them. The other programs get arrays of ids that are already sorted and padded. In
-programs with `int8`, weights have 8 bits. Hugging Face's model is converted to ONNX
-with `torch.onnx.export` and quantized with ONNX Runtime's `quant_pre_process` and
+The input of `savedmodel` and `predict` is text, which `predict` also sorts. The input
+of the others is arrays of ids that are already sorted and padded. In programs with
+`int8`, weights have 8 bits. Hugging Face's model is converted to ONNX with
+`torch.onnx.export` and quantized with ONNX Runtime's `quant_pre_process` and
 `quantize_dynamic`, with a scale per channel. This package computes the last layer only
 for the first token. So a small --num_layers makes this package look faster than it is.
 On a busy machine, use --num_threads=1.
@@ -26,13 +26,12 @@ from typing import Any
 from common import INPUTS, make_parser, run_in_turns, time_calls, write_config
 
 LABELS = ["a", "b"]
-# Maximum difference of logits from those of the Keras model: in float32, and with int8
-# weights.
+# Maximum difference of logits from Keras's: in float32, and with int8 weights.
 BOUND, BOUND_INT8 = 2e-5, 0.2
 
 
 def prepare(args, folder):
-    """Writes the texts, the model in each format, and its logits for some texts."""
+    """Writes the texts, the model in each format, and Keras's logits for some texts."""
     import keras
     import numpy as np
 
@@ -54,7 +53,6 @@ def prepare(args, folder):
     words = list(dict.fromkeys(word for line in lines[:2000] for word in line.split()))
     ids_of_words = tokenizer.encode_batch(words)
     words = [w for w, ids in zip(words, ids_of_words, strict=True) if len(ids) == 1]
-    # {case: batches of texts}. The case "probe" is only for the check of the outputs.
     cases = {"probe": [lines[:3]]}
     for shape in args.shapes.split(","):
         rows, length = map(int, shape.split("x"))
@@ -221,7 +219,7 @@ def time_program(args):
             bound = BOUND_INT8 if args.program.endswith("int8") else BOUND
             np.testing.assert_allclose(results, logits, rtol=0, atol=bound)
             continue
-        if args.program.startswith("predict"):  # the `Predictor` makes the batches
+        if args.program.startswith("predict"):  # it makes the batches itself
             calls = [([text for texts, _ in calls for text in texts], {})]
 
         def run_all(calls=calls):

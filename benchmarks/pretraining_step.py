@@ -3,7 +3,7 @@
 A step is the forward pass, the backward pass and the AdamW update. The loss is the
 masked LM loss of 15 % of the tokens, plus the sentence loss if the program has one. The
 programs run alternately, each in a process of its own. The fraction of the peak is the
-speed of the step's matrix products divided by the speed of the products in `peak_step`.
+speed of the step's matrix products over the speed of the products in `peak_step`.
 
     python benchmarks/pretraining_step.py
     python benchmarks/pretraining_step.py --programs=albert_tf,kerashub --rounds=1
@@ -37,8 +37,7 @@ def flop_per_token(config, length, selects):
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     layers, embedding = config["num_hidden_layers"], config["embedding_size"]
     keys_and_values = 2 * hidden**2
-    # Queries and the attention's output layer, the feed-forward layers, the attention
-    # scores and the weighted sum of the values.
+    # Queries and the attention's output layer, feed-forward, scores and their mixing.
     rest = 2 * hidden**2 + 2 * hidden * inner + 2 * length * hidden
     last_layer = 0.15 + 1 / length if selects else 1
     blocks = layers * keys_and_values + (layers - 1 + last_layer) * rest
@@ -145,10 +144,7 @@ huggingface_compiled_step = functools.partial(huggingface_step, compiled=True)
 
 
 def peak_step(batch, precision, folder):
-    """Returns a function that computes large matrix products, to measure the peak.
-
-    They are the products of ALBERT-base's feed-forward layer, for 1024 tokens.
-    """
+    """Returns a function that computes ALBERT-base's fastest matrix products."""
     import tensorflow as tf
 
     a = tf.cast(tf.random.normal((1024, 768)), precision)
@@ -190,7 +186,7 @@ def main():
     parser.add_argument("--model", default="albert_base_v2", help="a name, or a file")
     parser.add_argument("--shapes", default="8x128,2x512", help="batch x length")
     parser.add_argument("--precisions", default="float32,bfloat16")
-    parser.add_argument("--steps", type=int, default=5, help="in each run")
+    parser.add_argument("--steps", type=int, default=5, help="in each turn")
     args = parser.parse_args()
     if args.program:
         # `run_in_turns` has set one shape and one precision.
