@@ -18,8 +18,8 @@ UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
-.PHONY: demo test test-jax test-torch test-hf test-page test-beam lint package audit docs \
-  format clean
+.PHONY: demo test test-jax test-torch test-hf test-page test-beam test-notebooks lint package \
+  audit docs format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -39,6 +39,10 @@ test-page: $(VENV)/.page
 # Tests of the generator on Apache Beam, and on a Dask cluster on this machine.
 test-beam: $(VENV)/.beam
 	$(RUN) -m pytest -n 0 -rs tests/corpus/test_beam.py
+
+# Executes all notebooks, and checks what they say about their results.
+test-notebooks: $(VENV)/.dev
+	$(RUN) -m pytest -n 0 -m notebook tests/notebooks
 
 # `make test` runs these tests of layers, models and optimizers on TensorFlow; these targets
 # run them on another backend of Keras. They use one process, because a second process would

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -27,9 +28,18 @@ def blocks(page, kind):
 
 
 def commands(page):
-    """The calls of Python programs in a page's blocks, or in a recipe's comment."""
+    """The calls of Python programs in a page's blocks, a recipe's comment, or cells."""
     if page.suffix == ".flags":
         texts = [re.sub(r"^# *", "", page.read_text(), flags=re.MULTILINE)]
+    elif page.suffix == ".ipynb":
+        cells = [
+            "".join(cell["source"]) for cell in json.loads(page.read_text())["cells"]
+        ]
+        # "{NAME}" is the value of a variable.
+        texts = [
+            re.sub(r"\{\w+\}", "1", re.sub(r"^ *!", "", cell, flags=re.M))
+            for cell in cells
+        ]
     else:
         texts = blocks(page, "")
     lines = "\n".join(texts).replace("\\\n", "").splitlines()
@@ -38,7 +48,7 @@ def commands(page):
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, *RECIPES], ids=lambda path: str(path.relative_to(ROOT))
+    "page", [*PAGES, *RECIPES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_scripts_take_the_commands_of_a_page(page, settings_of):
     calls = commands(page)
@@ -46,7 +56,8 @@ def test_scripts_take_the_commands_of_a_page(page, settings_of):
     for script, *arguments in calls:
         assert (ROOT / script).exists(), script
         if "/" not in script:
-            settings_of(script, *arguments)
+            own = [flag for flag in arguments if not flag.startswith("--verbosity=")]
+            settings_of(script, *own)
             continue
         text = (ROOT / script).read_text()  # argparse
         for flag in arguments:

@@ -1,4 +1,4 @@
-"""Runs every notebook as a user does, from a checkout, and checks what it claims."""
+"""Checks the stored notebooks; `make test-notebooks` also runs them as a user does."""
 
 import re
 import sys
@@ -97,6 +97,7 @@ def checkout(tmp_path):
     return folder
 
 
+@pytest.mark.notebook
 # What the kernel and its client say of their own interfaces is not about this package.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
