@@ -69,8 +69,8 @@ RUN = {"output_dir": "run", "do_train": True, "do_eval": True}
 VOCABULARY = {"input_file": ("x",), "model_prefix": "v/30k"}
 NOTHING = "must be given"
 TWICE = (
-    "--output_file: {} would be written twice; the name of a description ends in "
-    ".json, and that of a held-out file contains .eval"
+    "--output_file: {} would be written twice; it is given twice, or is this run's "
+    "own description (.json) or held-out file (.eval)"
 )
 
 # By class, and what is given in any case: (what is given, the message).

@@ -148,8 +148,8 @@ class CorpusSettings(MaskingSettings):
         path, times = Counter(map(os.path.normpath, self.outputs)).most_common(1)[0]
         if times > 1:
             raise InputError(
-                f"--output_file: {path} would be written twice; the name of a "
-                f"description ends in .json, and that of a held-out file contains .eval"
+                f"--output_file: {path} would be written twice; it is given twice, "
+                f"or is this run's own description (.json) or held-out file (.eval)"
             )
         if self.random_next_sentence and self.objective == "none":
             raise InputError("--random_next_sentence and --objective=none: give one")

@@ -98,8 +98,8 @@ class DynamicMasking:
         Returns:
             The features, as from `__call__`.
         """
-        # `use` separates the draws from one seed. This is the only draw from the run's
-        # seed, so the value of `use` does not matter.
+        # Several draws from one seed need different values of `use`. This is the only
+        # draw from the run's seed, so any value will do.
         seeds = masking.draw(np.array(seed).astype(np.uint64), use=0, index=positions)
         batch = {**batch, "input_ids": _restore_original_ids(batch)}
         if self.redraw_order:
@@ -113,9 +113,9 @@ def for_records(
 ) -> DynamicMasking:
     """Builds the masking of record files from their descriptions.
 
-    Settings of masking that `settings` lacks, such as whole words or permutation, come
-    from the descriptions. The order of A and B is drawn again only for the objective
-    "sop", and only if B never comes from another document.
+    Settings of masking that are not fields of `MaskingSettings`, such as whole words or
+    permutation, come from the descriptions. The order of A and B is drawn again only
+    for the objective "sop", and only if B never comes from another document.
 
     Args:
         files: record files of `create_pretraining_data.py`, with or without masks. All

@@ -27,7 +27,8 @@ def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
     All files of a subset share one description, which is named after the first name in
-    `--output_file`. So the result is None for the files of the other names.
+    `--output_file`. This function derives the name of the description from the name of
+    `record_file`. So it finds nothing for the files of the other names.
 
     Returns:
         The description, or None if none is found.

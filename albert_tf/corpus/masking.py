@@ -48,8 +48,8 @@ _TURNS = 32
 class Rules:
     """The rules of masking: the settings, and values that follow from them.
 
-    **As released:** a random token can be any token of the vocabulary. Here it is never
-    a special token, unless `released_behaviour` is set.
+    **As released:** in the released code, a random token can be any token of the
+    vocabulary. Here it is never a special token, unless `released_behaviour` is set.
 
     Args:
         config: `masked_lm_prob` and the other settings of masking. With
@@ -171,10 +171,11 @@ def sep_positions(batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
 class _Spans:
     """Takes spans of words in all rows at once; takes each word at most once.
 
-    The comment of each private array says whether it has an entry for each maskable
-    token or for each of the K words, or is a table. A table is flat, [B * (W + 1)], and
-    has the entry of word n of row b at the index b * (W + 1) + n. So each row has at
-    least one entry after its last word. `_offsets` uses it as the end of the last word.
+    The comment of each private array says what it has entries for: the maskable tokens,
+    the B rows or the K words. Or it says that the array is a table. A table is flat,
+    [B * (W + 1)], and has the entry of word n of row b at the index b * (W + 1) + n. So
+    each row has at least one entry after its last word. `_offsets` uses it as the end
+    of the last word.
 
     Args:
         starts: bool [B, T], the first tokens of words.

@@ -277,13 +277,15 @@ class BucketedExamples:
         """Makes an endless dataset, as `Records.training` does."""
         size = shard.batch_size
 
-        def generate(source):
-            group_batches = _batches_to_sort(len(source), size)
-            # The run has already seen `skipped` batches of its first group.
+        # `weak_self` is a weak reference to this object, see `_dataset`.
+        def generate(weak_self):
+            group_batches = _batches_to_sort(len(weak_self), size)
+            # `group` is the first group of this dataset: the group in which the run
+            # begins or resumes. The run has already seen its first `skipped` batches.
             group, skipped = divmod(start // size, group_batches)
             while True:
                 begin = group * group_batches * size
-                yield from source._shuffle_group(begin, seed, size)[skipped:]
+                yield from weak_self._shuffle_group(begin, seed, size)[skipped:]
                 group, skipped = group + 1, 0
 
         return self._dataset(generate, shard, for_evaluation=False)
@@ -292,19 +294,20 @@ class BucketedExamples:
         """Makes a dataset that has each example once, as `Records.evaluation` does.
 
         About 8,192 examples at a time, here called a group, are sorted by length.
-        Only the last group can need padding, which completes its first batch.
-        `unshuffle` restores the order of the outputs.
+        Only the last group can have too few examples for full batches. Padding then
+        fills the beginning of the group's first batch. `unshuffle` restores the order
+        of the outputs.
         """
         size = shard.batch_size
         count = len(self)
         if max_batches is not None:
             count = min(count, max_batches * size)
 
-        def generate(source):
+        def generate(weak_self):
             group_examples = max(1, _EXAMPLES_TO_SORT // size) * size
             for begin in range(0, count, group_examples):
                 rows = np.arange(begin, min(begin + group_examples, count))
-                rows = rows[np.argsort(source.lengths[rows], kind="stable")]
+                rows = rows[np.argsort(weak_self.lengths[rows], kind="stable")]
                 padding = np.full(-len(rows) % size, -1)
                 yield from np.concatenate([padding, rows]).reshape(-1, size)
 
@@ -339,28 +342,29 @@ class BucketedExamples:
         """Makes a dataset from the indices of the examples.
 
         Args:
-            generate: a generator function. It takes this object, and yields for each
-                batch the indices of its examples, int [B], with -1 for padding.
+            generate: a generator function. It takes a weak reference to this object,
+                and yields for each batch the indices of its examples, int [B], with -1
+                for padding.
             shard: the rows of each batch that this pipeline reads.
             for_evaluation: whether batches have `row` and `example_weight`.
         """
         # TensorFlow never releases the generator function `pipeline_batches` below. So
         # it gets only a weak reference to this object and its examples.
-        source = weakref.proxy(self)
+        weak_self = weakref.proxy(self)
 
         def make_batch(rows, length, padding_row=0):
-            batch = source.make(np.where(rows >= 0, rows, padding_row), length)
+            batch = weak_self.make(np.where(rows >= 0, rows, padding_row), length)
             if not for_evaluation:
                 return batch
             weight = (rows >= 0).astype(np.float32)
             return {**batch, ROW: rows.astype(np.int32), "example_weight": weight}
 
         def pipeline_batches():
-            for rows in generate(source):
-                length = source.longest
-                if source.pad_multiple:
-                    tokens = int(source.lengths[rows[rows >= 0]].max())
-                    length = min(_round_up(tokens, source.pad_multiple), length)
+            for rows in generate(weak_self):
+                length = weak_self.longest
+                if weak_self.pad_multiple:
+                    tokens = int(weak_self.lengths[rows[rows >= 0]].max())
+                    length = min(_round_up(tokens, weak_self.pad_multiple), length)
                 first = shard.context.input_pipeline_id * shard.rows
                 part = rows[first : first + shard.rows]
                 # The last row is never padding, so its example can fill padding rows.

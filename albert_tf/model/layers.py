@@ -199,8 +199,9 @@ def embedding_lookup(table, ids):
     """Looks up rows of a table, with a dense gradient.
 
     TensorFlow's gradient is a list of rows with repetitions, and the norm of that
-    list is not the norm of the gradient. **As released:** clipping used the norm of the
-    list on CPU and GPU, and the true norm on TPU; here it is the true norm everywhere.
+    list is not the norm of the gradient. **As released:** clipping in the released
+    code uses the norm of the list on CPU and GPU, and the true norm on TPU. Here it
+    uses the true norm everywhere.
 
     Args:
         table: float [V, E].
@@ -269,7 +270,11 @@ def cast_once(layers: Iterable[Dense]):
 
 
 def order_gradients(x, layers: Sequence[Dense]):
-    """Makes the backward pass add up kernel gradients before it uses `x`'s gradient.
+    """Makes the backward pass add up kernel gradients before it leaves a block.
+
+    The backward pass begins with the last block. It adds up the kernel gradients of the
+    block with the input `x` and of all later blocks. Only then does it continue with
+    the earlier blocks, through the gradient of `x`.
 
     TensorFlow adds up a variable's gradients only when it has all of them. So without
     this order, a graph holds L gradients of a shared kernel at the same time: 3.6 GiB

@@ -13,8 +13,8 @@ from albert_tf.data import cores
 from albert_tf.errors import InputError
 
 SUFFIXES = {"litert": ".tflite", "onnx": ".onnx"}
-# The name, without suffix, of the model file in a folder that `convert` writes. This
-# folder also has the vocabulary and `task.json`.
+# The name, without suffix, of the model file in a folder that `convert_checkpoint.py`
+# writes. This folder also has the vocabulary and `task.json`.
 NAME = "albert"
 
 _Arrays = Mapping[str, np.ndarray]
@@ -54,7 +54,10 @@ class Session:
 
 
 def find(path: str | Path) -> Path | None:
-    """Returns the LiteRT or ONNX file in a folder of `convert`; None if there is none.
+    """Returns the LiteRT or ONNX file in a folder; None if there is none.
+
+    The file has the name albert.tflite or albert.onnx, as in the folders that
+    `convert_checkpoint.py` writes.
 
     Raises:
         InputError: the path is a LiteRT or ONNX file, not a folder with a vocabulary.

@@ -474,8 +474,9 @@ class FineTuningTask(Task):
             for name, value in self.compute_metrics(split, answers).items():
                 scores[f"{prefix}{name}"] = value
         labels = self.settings.labels or ()
-        # Only tasks with one class per example have labels and targets of shape [n].
-        # Other tasks get no matrix.
+        # A matrix needs the names of labels, and targets of shape [n]: one class per
+        # example. A regression has no names. With several labels per example, the
+        # targets have the shape [n, K].
         with errors.log_failure("confusion matrix of the evaluation"):
             self.confusions = {
                 name: Confusion.from_predictions(labels, targets, predictions)
@@ -570,6 +571,9 @@ class FineTuningTask(Task):
         kind = saved_task.get("kind", self.task_type)
         if kind in registry.FINE_TUNED and kind not in self.task_types:
             return [], f"its head is for {kind}, not for {self.task_type}"
+        # `settings.labels` has the labels of the task. `settings.head_labels` has the
+        # value of the flag --labels. (`head_labels.match` below is a function of the
+        # module `head_labels`.)
         labels = self.settings.labels
         saved_labels = saved_task.get("labels") or ()
         flag_labels = self.settings.head_labels or ()
@@ -577,8 +581,9 @@ class FineTuningTask(Task):
             note = f" (labels assumed: {', '.join(labels)})" if labels else ""
             return None, note
         candidates = [saved_labels, flag_labels]
-        # If the data set fixes the task's labels, as in GLUE, --labels can only
-        # describe the head. So this flag has priority over the saved labels.
+        # If the data set fixes the task's labels, as in GLUE, --labels cannot set them.
+        # The flag then only names the outputs of the head. So it has priority over the
+        # saved labels.
         if self.settings.labels_are_fixed:
             candidates.reverse()
         for labels_of_head in filter(None, candidates):

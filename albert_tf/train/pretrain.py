@@ -43,5 +43,7 @@ def run(
         result = loop.run(task, config, strategy, log, run_file)
     if config.do_train and is_chief(strategy):
         log_line = functools.partial(print, file=log)
+        # The log ends with a command to try: `albert-tf predict --model=...`. `options`
+        # are further arguments of this command.
         run_file.log_end(log_line, options=" --task=fill_mask 'The [MASK] is here.'")
     return dict(result.best or result.metrics)

@@ -78,7 +78,7 @@ class Reporter:
         """Logs the size of the model and of the remaining training."""
         config, replicas = self._config, strategy.num_replicas_in_sync
         device = strategy.extended.worker_devices[0].split("/")[-1]
-        self.log(f"  parameters {model.count_params():,}, shared ones once")
+        self.log(f"  parameters {model.count_params():,} (shared ones count once)")
         self.log(f"  devices    {replicas} x {device.removeprefix('device:')}")
         self.log(f"  precision  {config.precision}")
         if not config.do_train:

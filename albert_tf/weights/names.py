@@ -7,8 +7,10 @@ and saving are loops over this list. A `Source` has the tensors of an opened fil
 their names in the table.
 
 A block is one attention layer and one feed-forward layer. As in `AlbertConfig`, a layer
-of the encoder has `inner_group_num` blocks. In a file, the layers of a group share
-their blocks. Distinct layers are layers that do not share all of their weights.
+of the encoder has `inner_group_num` blocks. Layers of a group can share their attention
+weights, their feed-forward weights, both or none (`parameter_sharing`). Layers that
+share both count as one distinct layer. Names in the formats "tf1" and "hf" contain a
+group. There, each distinct layer has a group of its own.
 """
 
 import dataclasses

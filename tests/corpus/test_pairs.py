@@ -86,7 +86,7 @@ def test_the_release_pairs_a_single_segment_with_another_document():
     assert (single[:, pairs.B_BEGIN] >= 6).all()
 
 
-def test_next_sentence_takes_b_elsewhere_half_the_time_and_comes_back_for_the_rest():
+def test_next_sentence_takes_b_from_this_or_another_document_and_skips_no_text():
     packed = text([6, 7, 8, 3, 4], [11, 12])
     drawn = draws(packed, settings(objective="nsp"))
     selected = drawn[drawn[:, pairs.A_BEGIN] < 28]

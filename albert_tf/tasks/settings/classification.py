@@ -159,10 +159,11 @@ class ClassifierRunSettings(FineTuningSettings):
     """Export.
 
     Args:
-        threshold_to_export: Decision threshold to export with --export_dir: minimum
-            probability at which the second of two labels is predicted, or with
-            --kind=multi_label each label. Default: none, which predicts the most likely
-            label; with --kind=multi_label 0.5.
+        threshold_to_export: Decision threshold to export with --export_dir. The model
+            predicts the second of two labels if its probability is at least the
+            threshold. With --kind=multi_label, the model predicts each label with such
+            a probability. Default: none, which predicts the most likely label; with
+            --kind=multi_label 0.5.
 
     Raises:
         InputError: see `FineTuningSettings`; or the threshold is out of range or

@@ -62,6 +62,10 @@ class SquadSettings(TaskSettings):
     train_file: str | None = flags.field(None)
     predict_file: str | None = flags.field(None)
     version_2_with_negative: bool | None = flags.field(None)
+    # In the next two fields, "required" is for the `task.json` of a run, and `fallback`
+    # for models of other programs, such as Hugging Face. A run never needs `fallback`:
+    # `_resolve_settings` in `tasks/squad/task.py` sets both fields first.
+    #
     # "2.0" if a question of the files may have no answer, otherwise "1.1".
     version: Literal["1.1", "2.0"] | None = stored_field(
         "required", fallback="1.1", must_match_head=True
@@ -70,8 +74,9 @@ class SquadSettings(TaskSettings):
         None, stored="required", fallback="linear", must_match_head=True
     )
     max_seq_length: int | None = size_field(384, stored="optional")
-    # `is_segment` lowers the default if the model's longest input is short.
-    # `has_margin` requires that `max_seq_length` is greater. See `TaskSettings`.
+    # With `is_segment`, the default is at most a quarter of the model's longest input.
+    # With `has_margin`, `max_seq_length` must be at least 4 tokens longer: [CLS], two
+    # [SEP] and one token of the context.
     doc_stride: int | None = size_field(128, is_segment=True)
     max_query_length: int | None = size_field(64, is_segment=True, has_margin=True)
     n_best_size: int | None = size_field(20)
@@ -126,9 +131,9 @@ class SquadSettings(TaskSettings):
 class SquadRunSettings(FineTuningSettings):
     """How to fine-tune on SQuAD; defaults as released.
 
-    **As released:** an epoch has as many windows as there are questions, although a
-    long context has several windows. Here an epoch has all windows. For the released
-    number of steps, pass it as `--train_step`.
+    **As released:** in the released code, an epoch has only as many windows as there
+    are questions, although a long context has several windows. Here an epoch has all
+    windows. For the released number of steps, pass it as `--train_step`.
 
     Args:
         export_dir: Folder for exports of the best checkpoint: a SavedModel that takes

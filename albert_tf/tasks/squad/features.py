@@ -70,7 +70,8 @@ class Window:
             last: index of the last token, in [first, C).
         """
         begin = int(self.spans[first, 0])
-        # If the last token is only a word mark, the text before it ends in white space.
+        # `strip` removes the white space at the end of the text. The text ends in white
+        # space if the last token is only a word mark.
         text = self.text[begin : int(self.spans[last, 1])].strip()
         return begin, begin + len(text), text
 

@@ -217,9 +217,9 @@ class QuestionAnswering(base.FineTuningTask):
     def compute_metrics(self, split: Split, answers: Answers) -> dict[str, float]:
         """Scores answers as the official script of the SQuAD version does.
 
-        The result is empty if a question is unlabeled. **As released:** with
-        --fit_threshold, the threshold is the best one for the scored questions. Without
-        the flag, the threshold is not fitted on the scored questions.
+        The result is empty if a question is unlabeled. **As released:** the released
+        code fits the threshold on the scored questions. Here only --fit_threshold does
+        this. Without the flag, the threshold is not fitted on the scored questions.
         """
         if split.examples.first_unlabeled_id is not None:
             return {}

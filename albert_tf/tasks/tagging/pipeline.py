@@ -43,7 +43,9 @@ class TokenClassificationPipeline(pipelines.FineTunedPipeline):
         return pipelines.softmax(logits)
 
     def score(self, example, outputs):
-        # The probabilities of the labels of each word.
+        # The probabilities of the labels of each word. `preprocess` has stored its
+        # `positions` as `example.context`: for each word, the index of its window and
+        # the position of its first token there.
         scores = [outputs[window][position] for window, position in example.context]
         return np.array(scores, np.float32)
 

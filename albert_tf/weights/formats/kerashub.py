@@ -67,5 +67,5 @@ def _read_config(path: Path) -> AlbertConfig:
     values = json_values.read_object(path)
     keys = ", ".join(dict.fromkeys(_KEYS.values()))
     with errors.wrap_read(path, f"an AlbertBackbone with the keys {keys}"):
-        sizes = {key: values["config"][name] for key, name in _KEYS.items()}
+        sizes = {field: values["config"][key] for field, key in _KEYS.items()}
     return AlbertConfig.from_dict(sizes, path)
