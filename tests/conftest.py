@@ -51,9 +51,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_collection_finish():
-    """Hides imported objects from garbage collection, which saves 5 % of the time."""
+    """Hides imported objects from garbage collection and calls it less: 10 % faster."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

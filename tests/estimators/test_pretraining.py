@@ -40,6 +40,7 @@ def files(tmp_path_factory, tiny):
     )
     corpus.generate(config)
     sizes = {"vocab_size": 1500, "max_position_embeddings": 17, "type_vocab_size": 2}
+    sizes["num_hidden_layers"] = 2
     size.write_text(tiny(**sizes).to_json_string())
     return {"records": records, "size": size}
 

@@ -165,7 +165,7 @@ def test_all_runs_answer_in_place_of_the_best(run):
             "has task 'cola', but m1 has 'mrpc'; all members need the same",
         ),
         ({"ensemble": ("m1",), "do_train": True}, "pass folders without --do_train"),
-        ({"ensemble": ()}, "or none with --do_train and --num_runs"),
+        ({"ensemble": ()}, "or no value with --do_train and --num_runs"),
         ({"ensemble_search": 2}, "--ensemble_search: requires --ensemble"),
     ],
 )
