@@ -100,7 +100,7 @@ def test_numbers_that_are_words(written):
 
 def test_conll_u_needs_the_column_of_labels(written):
     path = written("1\tAnna\t_\tPROPN" + "\t_" * 6)
-    with pytest.raises(InputError, match="for CoNLL-U with --label_column=4"):
+    with pytest.raises(InputError, match="CoNLL-U: also --label_column=4"):
         reading.read_file(path, token_column="2")
     [sentence] = reading.read_file(path, "4", token_column="2")
     assert sentence[:2] == (("Anna",), ("PROPN",))
