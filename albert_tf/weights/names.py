@@ -210,14 +210,14 @@ class Target:
         tensor = np.asarray(tensor).astype(self.variable.dtype, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
-    def read(self) -> np.ndarray:
-        """Returns the present value of the variable."""
-        return np.asarray(keras.ops.convert_to_numpy(self.variable))
+    def read(self) -> Any:
+        """Returns the present value in the layout of the format, as a backend tensor.
 
-    def to_format(self, value: np.ndarray) -> np.ndarray:
-        """Returns a value of the variable in the layout of the format."""
-        value = value.T if self.transposed else value.reshape(self.shape)
-        return np.asarray(value, order="C")
+        TensorFlow copies the value only if it is transposed.
+        """
+        value = keras.ops.stop_gradient(keras.ops.convert_to_tensor(self.variable))
+        value = keras.ops.transpose(value) if self.transposed else value
+        return keras.ops.reshape(value, self.shape)
 
 
 def expand(model, format: str) -> list[Target]:

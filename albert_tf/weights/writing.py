@@ -73,7 +73,7 @@ def save(
     return writers[format](model, Path(path), **options)
 
 
-def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
+def _read_tensors(model, format: str, optimizer=None) -> dict[str, Any]:
     """Returns a model's weights, and an optimizer's state, as tensors of a format.
 
     Args:
@@ -82,7 +82,8 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
         optimizer: the optimizer; None to leave it out.
 
     Returns:
-        The tensors by name.
+        The tensors of Keras's backend by name. TensorFlow can write its own tensors
+        without a copy.
     """
     targets = names.expand(model, format)
     if optimizer is not None:
@@ -93,7 +94,7 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, np.ndarray]:
             f"format={format!r} cannot hold these weights of {type(model).__name__}: "
             f"{names.format_shapes(missing)}"
         )
-    return {str(target.name): target.to_format(target.read()) for target in targets}
+    return {str(target.name): target.read() for target in targets}
 
 
 def _regroup(config: AlbertConfig) -> AlbertConfig:
@@ -137,6 +138,7 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
     tensors = _read_tensors(model, "hf")
+    tensors = keras.tree.map_structure(keras.ops.convert_to_numpy, tensors)
     # transformers' AlbertModel, which has no head, has no prefix in its names.
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}
