@@ -45,8 +45,9 @@ def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> A
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings(flags.Settings):
-    """Base class of the settings of a fine-tuning task.
+    """Settings of all tasks.
 
+    This is the base class of the settings of each fine-tuning task.
     The value None means that a flag is not given. The metadata of a field are:
 
     - `stored`: `task.json` stores the field; "required" if the file of a run must have
