@@ -210,13 +210,21 @@ class Target:
         tensor = np.asarray(tensor).astype(self.variable.dtype, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
-    def read(self) -> Any:
+    def read(self) -> np.ndarray:
+        """Returns the present value of the variable."""
+        return np.asarray(keras.ops.convert_to_numpy(self.variable))
+
+    def to_format(self, value: np.ndarray) -> np.ndarray:
+        """Returns a value of the variable in the layout of the format."""
+        value = value.T if self.transposed else value.reshape(self.shape)
+        return np.asarray(value, order="C")
+
+    def to_tensor(self) -> Any:
         """Returns the present value in the layout of the format, as a backend tensor.
 
         TensorFlow copies the value only if it is transposed.
         """
-        value = keras.ops.stop_gradient(keras.ops.convert_to_tensor(self.variable))
-        value = keras.ops.transpose(value) if self.transposed else value
+        value = keras.ops.transpose(self.variable) if self.transposed else self.variable
         return keras.ops.reshape(value, self.shape)
 
 
@@ -231,10 +239,8 @@ def expand(model, format: str) -> list[Target]:
     """
     class_name = type(model).__name__
     if class_name not in HEADS:
-        raise InputError(
-            f"{class_name} is not a model of this package; expected one of "
-            f"{', '.join(HEADS)}"
-        )
+        known = ", ".join(HEADS)
+        raise InputError(f"{class_name}: expected a model of this package: {known}")
     config = model.config
     groups = _find_layer_groups(config)
     targets = []

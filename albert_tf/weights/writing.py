@@ -82,19 +82,19 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, Any]:
         optimizer: the optimizer; None to leave it out.
 
     Returns:
-        The tensors of Keras's backend by name. TensorFlow can write its own tensors
-        without a copy.
+        The tensors by name: NumPy arrays, or for "tf1" on TensorFlow the values of the
+        variables, because TensorFlow writes them without a copy.
     """
     targets = names.expand(model, format)
     if optimizer is not None:
         targets += names.expand_optimizer(optimizer, model, targets)
     missing = {t.path: t.variable.shape for t in targets if t.name is None}
     if missing:
-        raise InputError(
-            f"format={format!r} cannot hold these weights of {type(model).__name__}: "
-            f"{names.format_shapes(missing)}"
-        )
-    return {str(target.name): target.read() for target in targets}
+        shapes = names.format_shapes(missing)
+        raise InputError(f"format={format!r} cannot hold these weights: {shapes}")
+    if format == "tf1" and keras.backend.backend() == "tensorflow":
+        return {str(target.name): target.to_tensor() for target in targets}
+    return {str(target.name): target.to_format(target.read()) for target in targets}
 
 
 def _regroup(config: AlbertConfig) -> AlbertConfig:
@@ -138,7 +138,6 @@ def _save_hf(model, folder: Path, tokenizer=None, task=None) -> Path:
     import safetensors.numpy
 
     tensors = _read_tensors(model, "hf")
-    tensors = keras.tree.map_structure(keras.ops.convert_to_numpy, tensors)
     # transformers' AlbertModel, which has no head, has no prefix in its names.
     if isinstance(model, models.AlbertEncoder):
         tensors = {name.removeprefix("albert."): x for name, x in tensors.items()}

@@ -426,7 +426,7 @@ def test_a_path_without_weights_is_refused(name, message, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "path", "format", "message"),
     [
-        ("conditional", "", "hf", "format='hf' cannot hold these weights of "),
+        ("conditional", "", "hf", "format='hf' cannot hold these weights: "),
         ("encoder", "", "onnx", "format='onnx': expected one of tf1, hf, keras"),
         ("encoder", "ckpt", "keras", "{}/ckpt: format 'keras' needs a name that ends"),
     ],
@@ -474,7 +474,7 @@ def test_files_of_other_models_are_refused(tmp_path):
     )
     written = weights.save(models.AlbertEncoder(SHARED), tmp_path / "run", "tf1")
     message = refusal(weights.load, other, written)
-    assert message.startswith("Sequential is not a model of this package; expected one")
+    assert message.startswith("Sequential: expected a model of this package: ")
 
 
 @pytest.mark.parametrize(

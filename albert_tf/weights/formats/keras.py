@@ -14,17 +14,15 @@ def open(path: Path) -> Source:
     """Opens a file in Keras's safe mode, which runs no code of the file."""
     with errors.wrap_read(path, "a readable .keras file"):
         model = keras.models.load_model(path, compile=False, safe_mode=True)
-    if type(model).__name__ not in HEADS:
-        raise InputError(
-            f"{path}: holds a {type(model).__name__}, expected one of "
-            f"{', '.join(HEADS)}"
-        )
+    name = type(model).__name__
+    if name not in HEADS:
+        raise InputError(f"{path}: holds a {name}, expected one of {', '.join(HEADS)}")
     targets = {str(target.name): target for target in expand(model, "keras")}
     return Source(
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},
-        read=lambda name: keras.ops.convert_to_numpy(targets[name].read()),
+        read=lambda name: targets[name].to_format(targets[name].read()),
         config=lambda: model.config,
         build_model=lambda: type(model).from_config(model.get_config()),
     )
