@@ -28,7 +28,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights import metadata
 
 # The features and labels of a batch, or of a part of a batch, by name. Each array is
-# [B, ...], where B is the number of model inputs.
+# [B, ...], where B is the number of rows: examples, or windows of long examples.
 Batch = Mapping[str, Any]
 # The model's outputs for a part of a batch, by name.
 Outputs = Mapping[str, Any]
@@ -45,7 +45,7 @@ class Task(abc.ABC):
     A batch may be split into parts, among devices and into microbatches. For each part,
     the task returns the sum of each loss and the weight of this sum, such as the number
     of examples. A mean loss of the batch is the total of the sums of this loss, divided
-    by the total of its weights. The loss of the batch is the sum of its mean losses.
+    by the total of its weights. `compute_loss` makes the loss of the batch from them.
 
     Attributes:
         task_type: the name of the task type in `task.json` and `run.json`.
@@ -145,8 +145,8 @@ class Task(abc.ABC):
     def compute_loss(self, sums: Mapping[str, Any], totals: Mapping[str, Any]) -> Any:
         """Returns the contribution of a part of a batch to the loss of the batch.
 
-        The loss of the batch is the sum of its mean losses. The contributions of all
-        parts add up to it.
+        By default, the loss of the batch is the sum of its mean losses. The
+        contributions of all parts add up to the loss of the batch.
 
         Args:
             sums: the result of `loss_sums` for one part.
@@ -168,7 +168,8 @@ class Task(abc.ABC):
         """Returns the metrics to report.
 
         Args:
-            means: the means of the losses and of the batch metrics, by name.
+            means: the means of the losses and of the batch metrics by name, and `loss`,
+                the loss of the batch. Without labels, there are no losses.
         """
         return dict(means)
 
@@ -265,10 +266,10 @@ class FineTuningTask(Task):
 
     Attributes:
         targets_and_predictions: the true labels and the predictions of the last
-            evaluation, by the split's name. Both are arrays for n examples and K
-            labels. They have class numbers, int [n]; or with several labels per
-            example, 0 or 1 for each label, int [n, K]; or the numbers of a regression,
-            float [n].
+            evaluation, by the split's name. Both are arrays for n examples (in tagging:
+            n words) and K labels. They have class numbers, int [n]; or with several
+            labels per example, 0 or 1 for each label, int [n, K]; or the numbers of a
+            regression, float [n].
 
     Args:
         settings: the family's settings, an object of the `settings_class` of its
@@ -450,7 +451,7 @@ class FineTuningTask(Task):
         return scores
 
     def _group_by_split(self, predictions: Predictions) -> Iterator[tuple[Split, Any]]:
-        """Yields each evaluated split, and the answers to it made from predictions."""
+        """Yields each evaluated split with the answers that `postprocess` makes."""
         for split in self.evaluation_splits:
             rows = itertools.islice(predictions, len(split.features))
             first_row = next(rows, None)

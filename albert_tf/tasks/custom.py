@@ -38,8 +38,8 @@ _MISSING = {"nan", "NaN", "null", "None", "<NA>", "NA", "NULL", "#N/A"}
 def from_settings(settings: ClassificationSettings) -> TextTask:
     """Makes the task that settings describe.
 
-    If the settings of a classification have no labels, the labels of the task are ().
-    Then the caller must use `find_labels`, which reads them from the training table.
+    If the settings have no labels, the labels of the task are (); for a regression
+    None. With (), the caller must use `find_labels`, which reads the training table.
 
     Args:
         settings: the settings from flags or from a `task.json`.

@@ -35,7 +35,8 @@ def match(
         names: other names of the task's labels, in the same order.
 
     Returns:
-        The indices; None if the head has other labels, or two that count as equal.
+        The indices; None if the head has other labels. If two labels of the head count
+        as equal, its labels must be exactly `labels`.
     """
     if sorted(labels) == sorted(head):
         return [head.index(label) for label in labels]

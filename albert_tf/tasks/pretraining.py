@@ -113,8 +113,8 @@ class Pretraining(base.Task):
     def initialize(self, model: keras.Model) -> str | None:
         """With --output_bias_from_data, sets the output bias to log token frequencies.
 
-        If the bias starts at 0, a model first learns these frequencies. This takes a
-        long time, in which all positions have the same hidden state.
+        If the bias starts at 0, a model first learns these frequencies. Meanwhile, and
+        possibly long after, all positions have the same hidden state.
         """
         if not self._settings.output_bias_from_data:
             return None

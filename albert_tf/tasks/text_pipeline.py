@@ -20,7 +20,8 @@ class TextPipeline(pipelines.FineTunedPipeline):
         super().__init__(settings, config, tokenizer, options)
         self.task = custom.from_settings(settings)
         # The key `texts` in `task.json` is the number of texts per row. Without this
-        # key, each row may have one text or two, in the fields `text` and `text_b`.
+        # key, each row may have one text or two. The first text of a pair is `text_a`
+        # if all rows are pairs, otherwise `text`.
         self.fields = {"text": pipelines.ONE_TEXT, "text_b": pipelines.OPTIONAL_TEXT}
         if settings.texts is not None:
             names = ("text_a", "text_b") if settings.texts == 2 else ("text",)

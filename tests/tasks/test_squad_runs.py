@@ -227,7 +227,7 @@ def test_what_is_wrong_with_the_questions_is_logged(run, files, tmp_path):
         f"Warning: {path}: 1 of 23 answers are not at answer_start",
         "'1-1-3' (+2)",
         # The second of four, in windows of 9 tokens.
-        f"Warning: {path}: 6 answers are divided between windows",
+        f"Warning: {path}: 6 answers are complete in no window",
     ]
     for steps in (1, 2):  # the second run reads the cached features
         changes["num_train_steps"] = steps

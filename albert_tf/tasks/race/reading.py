@@ -66,9 +66,9 @@ class Question:
     def choices(self) -> list[str]:
         """C texts: the question with one option in its blanks, or after the question.
 
-        **As released:** in RACE, each `_` is a blank. Questions of other data differ
-        from the released code: several underscores in a row are one blank, and `_`
-        between letters (`file_name`) is no blank.
+        **As released:** in RACE, each `_` is a blank. For other data, this differs:
+        several underscores in a row are one blank, and `_` between letters or digits
+        (`file_name`) is no blank.
         """
         parts = re.split("_" if self.level else BLANK, self.text)
         if len(parts) == 1:

@@ -47,8 +47,8 @@ def size_field(fallback: int, stored: Stored = "required", **metadata: Any) -> A
 class TaskSettings(flags.Settings):
     """Settings of all tasks.
 
-    This is the base class of the settings of each fine-tuning task.
-    The value None means that a flag is not given. The metadata of a field are:
+    This is the base class of the settings of each fine-tuning task. The value None
+    means that a flag is not given. The metadata of a field are:
 
     - `stored`: `task.json` stores the field; "required" if the file of a run must have
       it, otherwise "optional";

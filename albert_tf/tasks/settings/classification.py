@@ -90,7 +90,7 @@ class ClassificationSettings(TaskSettings):
     )
     class_weights: tuple[str, ...] = flags.field(())
     # Whether each label is a JSON text, such as "1" for the number 1. Estimators store
-    # all labels in this form if one of them is a number or a boolean.
+    # labels in this form if the labels are numbers or booleans, not texts.
     labels_are_json: bool | None = stored_field()
     # Lowest and highest label of a regression; predictions are clipped to them.
     bounds: tuple[float, float] | None = stored_field()

@@ -113,7 +113,7 @@ class SquadSettings(TaskSettings):
         """Minimum number of tokens per input.
 
         The conditional head selects the best `start_n_top` starts, and `end_n_top` ends
-        for each start. So an input needs at least as many tokens.
+        for each start. So an input needs at least the larger number of tokens.
         """
         sizes = (self.start_n_top or 1, self.end_n_top or 1)
         return max(sizes) if self.head == "conditional" else 1

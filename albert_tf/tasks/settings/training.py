@@ -18,8 +18,8 @@ class TrainingSettings(CheckpointSettings):
         init_checkpoint: Weights to start from, in any format that convert_checkpoint.py
             reads, or a name to download, such as albert_base_v2 or hf://owner/name.
             Ignored when a run resumes.
-        init_from_group0: Initialize all groups of layers with the weights of the first
-            group in --init_checkpoint.
+        init_from_group0: Initialize each group of layers that --init_checkpoint lacks
+            with the weights of its first group.
         do_train: Train the model.
         do_eval: Evaluate the model, during training or without training.
         train_batch_size: Number of examples per training step, over all devices.

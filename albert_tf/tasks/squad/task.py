@@ -140,8 +140,8 @@ class QuestionAnswering(base.FineTuningTask):
         ]
         if count := windows.split_answer_count:
             lines.append(
-                f"Warning: {split.examples.path}: {count:,} answers are divided "
-                f"between windows and count as no answer; use a --doc_stride below "
+                f"Warning: {split.examples.path}: {count:,} answers are complete in "
+                f"no window and train as no answer; use a --doc_stride below "
                 f"{self.settings.doc_stride}, or a larger --max_seq_length"
             )
         return lines
@@ -219,7 +219,8 @@ class QuestionAnswering(base.FineTuningTask):
 
         The result is empty if a question is unlabeled. **As released:** the released
         code fits the threshold on the scored questions. Here only --fit_threshold does
-        this. Without the flag, the threshold is not fitted on the scored questions.
+        this. Without the flag, a stored threshold that was fitted on these questions is
+        not used, either.
         """
         if split.examples.first_unlabeled_id is not None:
             return {}
@@ -229,7 +230,7 @@ class QuestionAnswering(base.FineTuningTask):
             return scores.evaluate(dataset, answers.texts)
         threshold = self._choose_threshold(split.examples, answers)
         metrics = scores.evaluate(dataset, answers.texts, answers.null_odds, threshold)
-        # The best threshold, midway between the null odds of two questions.
+        # The best threshold, moved away from null odds, see `center_threshold`.
         self._best_threshold = scores.center_threshold(metrics, answers.null_odds)
         if threshold is not None:
             metrics[THRESHOLD_KEY] = threshold

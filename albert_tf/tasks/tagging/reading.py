@@ -162,8 +162,8 @@ def _read_columns(
     def is_comment(numbered_line: tuple[int, str]) -> bool:
         _, line = numbered_line
         is_like_sample = len(_split_cells(line)) == width and ("\t" in line) == has_tabs
-        # If the tokens are in the first column, a line with the same columns as the
-        # sample is not a comment, but a token that begins with #.
+        # If the tokens are in the first column, a line with the number of columns and
+        # the separator of the sample is no comment: its token begins with #.
         return line[0] == "#" and not (is_like_sample and token == 0)
 
     # Only lines at the beginning of a sentence can be comments.
