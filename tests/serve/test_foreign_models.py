@@ -92,11 +92,16 @@ def convert_to(format, path, output):
     convert.convert(ConversionSettings(**paths, output_format=format))
 
 
-# tests/weights/test_loading.py writes all heads in all formats.
+# tests/weights/test_loading.py writes the weights of all heads in all formats.
 @pytest.mark.parametrize(
     ("name", "format"),
     [
-        *(("classes", "tf1"), ("spans", "keras"), ("several", "hf")),
+        *(
+            ("classes", "tf1"),
+            ("classes", "keras"),
+            ("spans", "keras"),
+            ("several", "hf"),
+        ),
         *(("number", "hf"), ("tags", "tf1"), ("classes", "hf"), ("spans", "hf")),
     ],
 )

@@ -110,7 +110,7 @@ CASES |= {
 # A run of each family is killed.
 FAMILIES = ("classification", "multiple_choice", "token_classification", "squad 2.0")
 # tests/serve/test_service.py tests the SavedModels of the other kinds.
-EXPORTED = ("classification", "squad 2.0")
+EXPORTED = ("classification", "regression", "squad 1.1", "squad 2.0")
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
