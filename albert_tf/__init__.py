@@ -3,8 +3,8 @@
 These are the packages, in reading order. The docstring of each lists its modules:
 
     model       the encoder, its heads and the optimizers, in keras.ops
-    weights     loads and saves weights in the formats of Google's released code,
-                Hugging Face, KerasHub and TF Model Garden
+    weights     loads weights of Google's released code, Hugging Face, this package,
+                KerasHub and TF Model Garden; saves weights for the first three
     text        tokenizes text, in Python and in a TensorFlow graph
     data        records, tables and batches
     corpus      makes pretraining records from raw text

@@ -455,7 +455,7 @@ def _as_text(value: Any) -> str:
 
 
 def _overrule_flagfiles(arguments: list[str]) -> None:
-    """Resets flags that a file sets if flags on the command line exclude them."""
+    """Resets the flags from files that flags on the command line exclude."""
     cli_names = {argument.lstrip("-").partition("=")[0] for argument in arguments[1:]}
     items = _list_defined_fields()
     # {setting: the name and the alias of its flag}.

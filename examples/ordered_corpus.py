@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from albert_tf.data.files import atomic
 
-# {product: its steps}. A document has at least four of the steps, in random order.
+# {product: its steps}. Instructions have four or more of the steps, in random order.
 CRAFTS = {
     "wooden chair": (
         "cut the legs|sand the seat|drill four holes|glue the joints|paint the back|"

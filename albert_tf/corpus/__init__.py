@@ -4,15 +4,16 @@
 
 A range is a part of an input file. In the code of this package, a segment has the token
 ids of one line of text, or of a part of a long line. A and B, the two texts of a pair,
-consist of such segments. Each pair becomes one record. In help texts, and in messages
-about "the second segment", the segments are A and B, as in BERT.
+consist of such segments, or of the two parts of a single one. Each pair becomes one
+record. In help texts, and in messages about "the second segment", the segments are A
+and B, as in BERT.
 
 In reading order:
 
     config           the settings
     files            local and remote files
     documents        input files -> ranges -> documents -> segments of token ids
-    pairs            segments of a document -> pairs of A and B
+    pairs            segments of documents -> pairs of A and B
     masking          chooses the tokens to predict: n-grams of whole words
     shards           ranges of the input -> records, reproducibly
     manifest         the description of the records: settings, counts, statistics

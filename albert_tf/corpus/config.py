@@ -95,8 +95,9 @@ class CorpusSettings(MaskingSettings):
         do_whole_word_mask: Mask whole words instead of single tokens.
         word_rule: Rule for the starts of words. word_mark uses the word marks of the
             tokens, for any script. spaces uses only spaces, for segmented Chinese text.
-            released is the rule of Google's released code: it also starts a word at
-            every token with characters other than English letters and punctuation.
+            released is the rule of Google's released code: with SentencePiece, a word
+            also starts at every single punctuation mark, and at every token with
+            characters other than English letters and punctuation.
         do_permutation: Also draw other spans with as many tokens as the masked spans,
             shuffle the tokens of these other spans, and predict them, too.
         released_behaviour: Follow Google's released generator wherever this one differs
@@ -157,10 +158,10 @@ class CorpusSettings(MaskingSettings):
     def base_path(self, subset: Subset) -> str:
         """Returns the path that names a subset, such as records/text.tfrecord.
 
-        The names of the description and of the folder of unfinished files begin with
-        this path. For "train", it is the first name in `output_file` without @N. For
-        "eval", .eval is added before the suffix: text.tfrecord becomes
-        text.eval.tfrecord.
+        The name of the subset's description begins with this path. The folder of
+        unfinished files of both subsets is named after the path of "train". For
+        "train", the path is the first name in `output_file` without @N. For "eval",
+        .eval is added before the suffix: text.tfrecord becomes text.eval.tfrecord.
         """
         base = re.sub("(?<=.)@[0-9]+$", "", self.output_file[0])
         stem, suffix = os.path.splitext(base)

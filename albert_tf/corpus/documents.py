@@ -1,9 +1,9 @@
 """Finds the input files, divides them into ranges, and reads and tokenizes documents.
 
 A range is a part of a file that begins and ends between documents, or a complete small
-or compressed file. The ranges depend only on the files, not on the number of workers.
-Random seeds are derived from the numbers of the ranges, so they do not depend on the
-number of workers, either.
+or compressed file. The ranges and their numbers depend only on the files, not on the
+number of workers. The seed that decides which documents of a range are held out is
+derived from its number.
 
 A segment has the token ids of a line, or of a part of a long line. The released code is
 Google's TensorFlow 1 implementation of ALBERT.

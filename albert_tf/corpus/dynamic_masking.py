@@ -1,8 +1,9 @@
 """Masks records anew in each epoch of training, by the rules of `masking`.
 
 Each epoch reads the same records, but gives each record other masks. For the objective
-"sop", the order of the record's two texts, A and B, is also drawn again. The feature
-`token_boundary` marks the first tokens of words, so masking needs no tokenizer.
+"sop" without `released_behaviour`, the order of the record's two texts, A and B, is
+also drawn again. The feature `token_boundary` marks the first tokens of words, so
+masking needs no tokenizer.
 
 Masking runs in Python inside `tf.data`, on the host that reads the records (for a TPU,
 the coordinator). A saved graph, or a graph of `tf.data.service`, cannot contain this

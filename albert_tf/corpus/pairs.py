@@ -1,8 +1,9 @@
 """Divides documents into pairs of texts, A and B: one pair for each record.
 
 A document is a list of segments. Here a segment is not A or B as in BERT: it has the
-token ids of a line, or of a part of a long line. A and B consist of such segments. The
-released code is Google's TensorFlow 1 implementation of ALBERT.
+token ids of a line, or of a part of a long line. A and B consist of such segments, or
+of the two parts of a single one. The released code is Google's TensorFlow 1
+implementation of ALBERT.
 
 A pair has no tokens, but five numbers: the begin and end of A and of B, and a label. So
 a shard can shuffle thousands of pairs, and copies tokens only for the batch that it

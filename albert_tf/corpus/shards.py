@@ -113,7 +113,8 @@ def make_plans(sizes: dict[str, int], config: CorpusSettings) -> list[ShardPlan]
         num_bytes = total_bytes * (config.eval_fraction if subset == "eval" else 1)
         limit = min(len(ranges), MAX_SHARDS)  # maximum number of shards
         if config.samples_other_documents:
-            # The number of shards of `POOL_BYTES` that the text can fill.
+            # The number of shards of about `POOL_BYTES`: one more than the text can
+            # fill.
             pools = 1 + int(num_bytes // POOL_BYTES)
             # A shard needs two documents, so it reads at least two ranges if the input
             # has two.

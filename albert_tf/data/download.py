@@ -97,8 +97,8 @@ def _download(url: str, sha256: str | None, work: Path, folder: Path) -> Path:
             cache_dir=str(work),
             cache_subdir="",
         )
-        # If the file is not an archive, `get_file` does not unpack it, and returns a
-        # path that does not exist.
+        # If a file with the name of an archive is no archive, `get_file` does not
+        # unpack it, and returns a path that does not exist.
         if not os.path.exists(path):
             raise InputError(f"{url}: no archive; expected {expected}")
     return Path(path) if is_archive else work

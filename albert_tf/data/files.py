@@ -79,9 +79,8 @@ def to_utf8(
     Args:
         data: contents of the file.
         path: the file, for messages.
-        encoding: encoding of a file without a byte order mark. None also means UTF-8,
-            but then messages do not mention the flag --encoding. Callers without this
-            flag pass None.
+        encoding: encoding of a file without a byte order mark. None means UTF-8, for
+            callers without the flag --encoding: messages then do not mention the flag.
         handler: "strict", or "surrogateescape" to keep invalid bytes.
 
     Raises:

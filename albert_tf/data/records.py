@@ -351,7 +351,7 @@ def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
         row_ends = [length * (i + 1) for i in range(rows)]
         return values.astype(np.uint8).tobytes(), row_ends
     flat = values.astype(np.int64, copy=False).ravel().view(np.uint64)
-    # Each digit takes a byte. After the loop, `sizes` has the bytes of each integer.
+    # Each digit takes a byte. After the loop, `sizes` has each integer's byte count.
     max_digits = int(flat.max()).bit_length() // 7 + 1
     sizes = np.ones(flat.size, np.int64)
     for digit in range(1, max_digits):

@@ -45,8 +45,8 @@ from albert_tf.errors import InputError
 # The characters that stand for invalid bytes after decoding with "surrogateescape".
 _INVALID_BYTE = re.compile("[\udc80-\udcff]")
 # This character replaces a lone carriage return while the csv module reads the text.
-# The module would take a carriage return for the end of a row. The character is half of
-# a surrogate pair, which decoded text never contains.
+# The module would take a carriage return for the end of a row. Decoded text never
+# contains this character: invalid bytes become U+DC80 to U+DCFF.
 _RETURN = "\ud800"
 # A first line that tells Excel the delimiter, such as `sep=;`.
 _SEP = re.compile('"?sep=(.)"?\r?\n', re.IGNORECASE)

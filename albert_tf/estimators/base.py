@@ -381,9 +381,10 @@ class FineTuned(Trained):
 
         Args:
             folder: the folder that `save` or a run has written. A list of folders or of
-                patterns, such as "runs/mrpc/run-*", is an ensemble. It predicts the
-                mean of the predictions of its models; only one model is in memory at a
-                time. `sklearn.base.clone` copies only the first model of an ensemble.
+                patterns, such as "runs/mrpc/run-*", is an ensemble. It decides its
+                predictions from the mean scores of its models; only one model is in
+                memory at a time. `sklearn.base.clone` copies only the first model of an
+                ensemble.
             **settings: see the class.
 
         Raises:

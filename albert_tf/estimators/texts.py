@@ -146,8 +146,10 @@ class TokenClassifier(FineTuned):
 
     Data is the path of a file in CoNLL-2003's columns or of JSON lines, or a table with
     lists in the columns `tokens` and `tags`. `token_column` and `label_column` select
-    other columns by name, or by number in a CoNLL file. By default, tags of entities
-    are in IOB2 (B-PER, I-PER, O); `tag_scheme` selects another notation.
+    other columns by name, or by number in a CoNLL file. Tags of entities are in IOB2
+    (B-PER, I-PER, O), or in a notation that is converted to it, such as BIOES. IOB1
+    needs `tag_scheme`. Labels that mark no entities need it only if one of them is O or
+    begins with B- or I-.
     """
 
     family = Tagging

@@ -128,9 +128,10 @@ class AlbertConfig:
 
     @property
     def block_map(self) -> tuple[int, ...]:
-        """For each of the L layers, the index of its blocks.
+        """For each of the L layers, the index of its distinct layer.
 
-        Layers with the same attention and feed-forward weights have the same blocks.
+        Layers that share their attention and feed-forward weights are one distinct
+        layer, and have the same blocks.
         """
         pairs = list(zip(self.attention_map, self.ffn_map, strict=True))
         distinct = list(dict.fromkeys(pairs))

@@ -1,7 +1,7 @@
 """The heads on top of the encoder, and their losses.
 
-Every head takes outputs of the encoder and returns float32 scores. Every loss takes
-float32 scores and returns float32. Letters of shapes: see `layers`.
+The scores that a head returns are float32. Every loss takes float32 scores and returns
+float32. Letters of shapes: see `layers`.
 """
 
 import keras

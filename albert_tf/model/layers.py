@@ -260,8 +260,8 @@ def cast_once(layers: Iterable[Dense]):
 
     A pass applies a shared block L times. In mixed precision, each application would
     otherwise cast the same float32 kernel again. Each application would then also give
-    a float32 gradient, which needs twice the memory of a 16-bit gradient. In float32,
-    the context changes nothing.
+    a float32 gradient, which needs twice the memory. With one cast, the gradients of a
+    kernel are added up in the compute dtype. In float32, the context changes nothing.
     """
     # The layers in mixed precision.
     subset = [layer for layer in layers if layer.compute_dtype != layer.variable_dtype]

@@ -31,8 +31,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     end of training. The decay counts from step 0, so the rate drops at the end of the
     warm-up. From `num_train_steps` on, the decay formula gives 0, unless `power` is 0.
 
-    Before `start_warmup_step`, the rate is 0. **As released:** in the released code, it
-    is negative there.
+    Before `start_warmup_step`, the rate is 0. **As released:** the released rate is
+    negative there.
 
     Args:
         learning_rate: the rate without warm-up and decay, at least 0 (published for

@@ -38,8 +38,8 @@ def convert(settings: ConversionSettings) -> None:
     Raises:
         InputError: see `weights.load`, `weights.save` and `runtimes.save`; or the
             configuration is missing, the vocabulary does not fit, or outputs differ.
-            In litert and onnx, float32 outputs may differ by up to `TOLERANCE`, and
-            outputs of lower precision by any number.
+            In litert and onnx, outputs may differ by up to `TOLERANCE` with float32
+            weights, and by any number with weights of lower precision.
     """
     is_same_path = Path(settings.output).resolve() == Path(settings.input).resolve()
     if not settings.output or is_same_path:

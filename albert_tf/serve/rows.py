@@ -27,8 +27,8 @@ def read(
     """Yields the location and the unchecked value of each row.
 
     If the input is plain text and a row has one required field, an empty line is a row
-    with an empty text. In all other cases, empty lines are skipped and counted; in
-    JSON, also lines of spaces.
+    with an empty text. In all other cases, empty lines are skipped and, except in CSV,
+    counted. In JSON, the same applies to lines of white space.
 
     Args:
         settings: the input and its format.

@@ -7,8 +7,7 @@ pieces, ids, batches of ids, and the offsets of every piece in the *original* te
 Cleaning applies `CharacterMap`s, tables with a text for each character. `in_graph`
 compiles these tables into TensorFlow, so that a graph gives the same ids.
 
-This module does not import TensorFlow, so that worker processes can use this module
-without loading TensorFlow.
+This module does not import TensorFlow, so worker processes that use it start fast.
 """
 
 import abc
@@ -172,8 +171,8 @@ def clean_text(
     virama and nukta. With `keep_accents` the marks stay, in Unicode's canonical order.
     SentencePiece then composes letters and marks again, by the normalisation rules in
     the model's file (by default NFKC). So a letter with a mark gives the same pieces
-    whether the text has it as one character or as two. The rules in the file do not
-    depend on Python's version of Unicode.
+    whether the text has it as one character or as two. This holds in all versions of
+    Python, because the rules in the file do not depend on Python's version of Unicode.
     """
     text = " ".join(text.split()).translate(DECOMPOSITIONS[keep_accents])
     if keep_accents:

@@ -106,8 +106,8 @@ class Reporter:
             # remaining time.
             self._first_step, self._first_time = step, time.time()
             self._logged_step = step - 1
-            # The first line of a new run is for step 1. After a later step, the first
-            # line means that this process has resumed the run.
+            # The first line of a new run is for step 1. If this line is for a later
+            # step, the process has resumed a run.
             if step > 1:
                 self._record("resume", step - 1, {})
             flags = run_file.read_flags(self.folder)

@@ -159,8 +159,8 @@ class Trainer:
         """Evaluates at most `max_eval_steps` batches; all batches if it is 0.
 
         Returns:
-            The means of losses and metrics over the batches, and the metrics that the
-            task computes from the predictions for all examples.
+            The means of losses and metrics over the examples of these batches, and the
+            metrics that the task computes from the predictions for these examples.
 
         Raises:
             InputError: an example is invalid, or there is too little memory.

@@ -94,8 +94,9 @@ class ModelFolder:
     def config(self) -> AlbertConfig:
         """The configuration of the model.
 
-        It is from the file that --albert_config_file names. Without this flag, it is
-        from the first configuration file in the folders, or else from the weights.
+        It is the one that --albert_config_file names, a file or a published name.
+        Without this flag, it is from the first configuration file in the folders, or
+        else from the weights.
 
         Raises:
             InputError: there is no configuration, or it is damaged.

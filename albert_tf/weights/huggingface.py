@@ -233,7 +233,7 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
 
 
 def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[Step]:
-    """Makes steps so that text after a [MASK] gets the ids of `inputs.encode_masked`.
+    """Makes steps that give text after a [MASK] the ids of `inputs.encode_masked`.
 
     transformers cuts a text at each [MASK], and applies the steps to each part. A part
     begins a new word in two cases: it begins with a space, or some piece begins with

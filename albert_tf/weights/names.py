@@ -370,7 +370,7 @@ class Source:
     Attributes:
         format: "tf1", "hf", "kerashub", "model_garden", or "keras" (of this package: a
             `.keras` file or a SavedModel).
-        path: the path of the file or folder as a text.
+        path: the path of the file or folder, or the prefix of a checkpoint, as a text.
         read: a function of a tensor's name that returns the tensor, even if it is not a
             weight.
         config: a function that returns the configuration of the model, and raises

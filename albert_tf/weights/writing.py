@@ -37,9 +37,9 @@ def save(
         model: one of the models of `albert_tf.model.models`.
         path: for "tf1" a folder, which gets the checkpoint `model.ckpt-best` and
             `albert_config.json`. But if the last part is a name such as "model.ckpt-5"
-            or "ckpt", and no folder, the path is the checkpoint's prefix. For "hf" a
-            folder, which gets `model.safetensors` and `config.json`. For "keras" a
-            .keras file.
+            or "ckpt", and the path is no folder, it is the checkpoint's prefix. For
+            "hf" a folder, which gets `model.safetensors` and `config.json`. For "keras"
+            a .keras file.
         format: "tf1" (for the released code), "hf" (for `transformers`) or "keras"
             (for Keras with this package). "tf1" and "hf" have no names for layers that
             share only attention or only feed-forward parameters. All L layers of such
@@ -101,8 +101,8 @@ def _regroup(config: AlbertConfig) -> AlbertConfig:
     """Returns the configuration of a model in the formats "tf1" and "hf".
 
     These formats have no `parameter_sharing`: in them, the layers of a group share all
-    parameters. If the layers of the model share only some of their parameters, each
-    layer that differs from the others becomes a group.
+    parameters. With any other value than "all", no two layers share all parameters, so
+    each layer becomes a group.
     """
     if config.parameter_sharing == "all":
         return config

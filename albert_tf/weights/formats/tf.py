@@ -1,9 +1,9 @@
 """Reads TensorFlow's checkpoints and SavedModels, without running a model.
 
-A key is here the name of a tensor in a checkpoint. In a TF1 checkpoint, the key is the
+Here, a key is the name of a tensor in a checkpoint. In a TF1 checkpoint, the key is the
 name of the variable. In a TF2 checkpoint (of Model Garden or in a SavedModel of this
-package), the key is a path of attributes. There, the names of the variables are in the
-object graph, which the checkpoint also stores.
+package), the key is a path of attributes, and the checkpoint also stores an object
+graph, which has the name of the variable for each key.
 """
 
 import re
