@@ -26,9 +26,9 @@ _LOST_TEXT = ("truncated_tokens", "dropped_tokens", "dropped_segments")
 def read(record_file: str) -> dict[str, Any] | None:
     """Reads the description of a record file.
 
-    All files of a subset share one description, which is named after the first name in
-    `--output_file`. This function derives the name of the description from the name of
-    `record_file`. So it finds nothing for the files of the other names.
+    All files of a subset share one description, which is named after the first path in
+    `--output_file`. This function looks for a description that is named after
+    `record_file`. So it finds none for the second and all further paths.
 
     Returns:
         The description, or None if none is found.

@@ -100,8 +100,8 @@ def parse_rows(
     Args:
         text: the contents of the file.
         path: the file, for messages.
-        header: a dictionary to update with the keys of an object that is the whole
-            file, such as the keys beside "data".
+        header: a dictionary that receives the keys and values of the object, if the
+            whole file is one object. It may be needed for the keys beside "data".
 
     Yields:
         Pairs. The first element is the number of the line, or "row" and the number of

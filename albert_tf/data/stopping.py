@@ -40,7 +40,8 @@ class StopFlag:
     def stop(self) -> NoReturn:
         """Raises Stopped with the signal's number.
 
-        If only another process of the run got a signal, the number is SIGTERM's number.
+        In a run of several processes, all of them stop when one gets a signal. A
+        process without a signal of its own raises Stopped with SIGTERM's number.
         """
         raise Stopped(self.signum or signal.SIGTERM)
 

@@ -42,9 +42,10 @@ def read(
         data: a DataFrame of pandas or polars; a dict of columns, or of one row; a
             `tf.data.Dataset` of rows, not of batches; or rows: dicts, sequences with a
             value for each column, or single values for one column.
-        choices: lists of columns. The first list whose columns the table has is read,
-            and other columns of the table are ignored. If the table's columns have no
-            names but numbers from 0 on, the first list of the same length names them.
+        choices: lists of columns. The function reads the columns of the first list that
+            is completely in the table, and ignores the table's other columns. If the
+            table's columns have no names but numbers from 0 on, the first list of the
+            same length names them.
         name: the name of the data, for messages.
         lists: the columns whose values are lists; these values may be missing.
         labels: the labels, if the data lacks them. They become the values of the last

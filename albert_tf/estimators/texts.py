@@ -64,8 +64,11 @@ class _Texts(FineTuned):
         return [a if b is None else (a, b) for _, a, b, _ in examples]
 
     def _read(self, data, fields, choices=()):
-        # The columns of a table may have the names of `fields`, or the column names of
-        # the training data if these are not more names than `fields` has.
+        # A table may have columns with the names of `fields`, or with the names of the
+        # training data's columns. If the training data had pairs, but `fields` is a
+        # single text, only the names of `fields` are possible. So the argument `choices`
+        # of the overridden method is not used. `_to_flags({})` has the settings of
+        # this object.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
@@ -197,8 +200,8 @@ def _are_json(labels: Sequence[Any]) -> bool:
         labels: a label of each example, or with multi_label a list of its labels.
 
     Raises:
-        InputError: all labels are rows of 0 and 1, perhaps because the dataset is
-            batched; or some labels are texts and others are not.
+        InputError: each label is a list of zeros and ones: one-hot labels, or the
+            labels of a whole batch; or some labels are texts and others are not.
     """
     lists = [each if isinstance(each, list) else [each] for each in labels]
     if all(len(each) > 1 and all(x in (0, 1) for x in each) for each in lists):

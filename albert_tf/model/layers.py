@@ -199,9 +199,9 @@ def embedding_lookup(table, ids):
     """Looks up rows of a table, with a dense gradient.
 
     TensorFlow's gradient is a list of rows with repetitions, and the norm of that
-    list is not the norm of the gradient. **As released:** clipping in the released
-    code uses the norm of the list on CPU and GPU, and the true norm on TPU. Here it
-    uses the true norm everywhere.
+    list is not the norm of the gradient. Clipping here uses the true norm everywhere.
+    **As released:** unlike here, the released code uses the norm of the list on CPU and
+    GPU, and the true norm only on TPU.
 
     Args:
         table: float [V, E].
@@ -441,7 +441,7 @@ class ConfiguredLayer(keras.layers.Layer):
     tables stay in float32. The dense layers in them cast their own inputs.
     """
 
-    # Names of arguments that the model's `get_config` saves; each is an attribute, too.
+    # Names of a head's attributes that `get_config` of its model saves.
     options: tuple[str, ...] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):

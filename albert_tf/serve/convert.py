@@ -119,7 +119,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
         least = options["config"][name]
         size = getattr(settings, name) or least
         if size < least:
-            raise InputError(f"--{name}={size}: expected at least {least}, the input's")
+            raise InputError(f"--{name}={size}: must be at least {least}, the old size")
         options["config"][name] = size
     grown = type(model).from_config(options)
     rng = np.random.default_rng(0)

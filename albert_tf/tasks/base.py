@@ -572,12 +572,9 @@ class FineTuningTask(Task):
         kind = saved_task.get("kind", self.task_type)
         if kind in registry.FINE_TUNED and kind not in self.task_types:
             return [], f"its head is for {kind}, not for {self.task_type}"
-        # `settings.labels` has the labels of the task. `settings.head_labels` has the
-        # value of the flag --labels. (`head_labels.match` below is a function of the
-        # module `head_labels`.)
-        labels = self.settings.labels
+        labels = self.settings.labels  # the labels of the task
         saved_labels = saved_task.get("labels") or ()
-        flag_labels = self.settings.head_labels or ()
+        flag_labels = self.settings.head_labels or ()  # the value of --labels
         if not labels or not (saved_labels or flag_labels):
             note = f" (labels assumed: {', '.join(labels)})" if labels else ""
             return None, note

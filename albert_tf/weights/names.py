@@ -9,8 +9,9 @@ their names in the table.
 A block is one attention layer and one feed-forward layer. As in `AlbertConfig`, a layer
 of the encoder has `inner_group_num` blocks. Layers of a group can share their attention
 weights, their feed-forward weights, both or none (`parameter_sharing`). Layers that
-share both count as one distinct layer. Names in the formats "tf1" and "hf" contain a
-group. There, each distinct layer has a group of its own.
+share both count as one distinct layer. Names in the formats "tf1" and "hf" contain the
+number of a group. In these names, each distinct layer has a group of its own, even if
+the config has fewer groups.
 """
 
 import dataclasses
@@ -148,8 +149,9 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     ),
 }
 
-# A variable of a module is called a leaf here. For each format, this table has the
-# suffix that a leaf adds to the name of its module. Leaves without an entry add none.
+# A leaf is the name of a module's variable, such as "kernel". For each format, this
+# table has the suffix that a leaf adds to the name of its module. Leaves without an
+# entry add none.
 LEAVES = {
     "tf1": {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
     "hf": {"table": ".weight", "kernel": ".weight", "bias": ".bias",
@@ -276,13 +278,13 @@ def _find_layer_groups(config: AlbertConfig) -> list[int]:
 
     If there are more groups than distinct layers, some groups have no layer.
     """
-    count = len({*config.block_map})
+    count = len({*config.block_map})  # the map has the distinct layer of each layer
     num_groups = max(config.num_hidden_groups, count)
     return [layer * num_groups // count for layer in range(count)]
 
 
 def _find_variables(model, path: str, kind: str, format: str):
-    """Yields the name (a leaf) and the variable for each variable of a module.
+    """Yields the leaf and the variable for each variable of a module.
 
     Yields nothing if the model lacks the module. The exception is a projection that
     only the format has: its values are fixed, and are yielded as NumPy arrays.
@@ -343,7 +345,7 @@ def _find_layout(format: str, kind: str, leaf: str, shape, config: AlbertConfig)
     Args:
         format: a key of `LEAVES`.
         kind: the kind of the module, see `Row`.
-        leaf: the variable of the module.
+        leaf: the name of the module's variable.
         shape: the shape of the model's variable.
         config: the model's configuration.
     """

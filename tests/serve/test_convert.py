@@ -145,7 +145,7 @@ def test_a_model_grows(kind, format, tmp_path, capsys, config):
 def test_a_model_does_not_shrink(tmp_path, config, refuses):
     weights.save(models.AlbertEncoder(config), tmp_path / "a", "tf1")
     for name, old in (("vocab_size", 23), ("max_position_embeddings", 9)):
-        with refuses(f"--{name}=8: expected at least {old}, the input's"):
+        with refuses(f"--{name}=8: must be at least {old}, the old size"):
             convert.convert(settings(tmp_path / "a", tmp_path / "b", "hf", **{name: 8}))
 
 

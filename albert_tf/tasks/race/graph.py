@@ -33,9 +33,9 @@ def multiple_choice(
     end of a row have probability 0.
 
     The model scores the question with each option. The option replaces each blank of
-    the question (`reading.BLANK`), or follows a question without a blank. **As
-    released:** the question with its option keeps the last `max_qa_length` tokens, and
-    the article is truncated at its end.
+    the question (`reading.BLANK`), or follows a question without a blank. If they
+    are too long, the article is truncated at its end. **As released:** the question
+    with its option keeps its last `max_qa_length` tokens, as in the released code.
 
     Args:
         model: a model that scores choices.

@@ -183,6 +183,9 @@ class ClassifierRunSettings(FineTuningSettings):
 
     @property
     def threshold(self) -> float | None:
-        """The threshold to export. **As released:** NaN means none."""
+        """The threshold to export; None if --threshold_to_export is not given, or NaN.
+
+        **As released:** NaN, the default of the released flag, means no threshold.
+        """
         value = self.threshold_to_export
         return None if value is None or math.isnan(value) else value
