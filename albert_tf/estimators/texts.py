@@ -66,9 +66,9 @@ class _Texts(FineTuned):
     def _read(self, data, fields, choices=()):
         # A table may have columns with the names of `fields`, or with the names of the
         # training data's columns. If the training data had pairs, but `fields` is a
-        # single text, only the names of `fields` are possible. So the argument `choices`
-        # of the overridden method is not used. `_to_flags({})` has the settings of
-        # this object.
+        # single text, only the names of `fields` are possible. The argument `choices`
+        # of the overridden method is not used. `_to_flags({})` has this object's
+        # settings.
         columns = _list_columns(vars(self._saved_settings) | self._to_flags({}))
         choices = [columns] if len(columns) <= len(fields) else []
         return super()._read(data, fields, choices)
