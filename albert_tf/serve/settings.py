@@ -111,8 +111,8 @@ class ConversionSettings(CheckpointSettings, ModelFileSettings):
             for name in names:
                 if getattr(self, name) is not None:
                     raise InputError(
-                        f"--{name} with --output={self.output!r}: a file has no "
-                        f"vocabulary; pass a folder"
+                        f"--{name} with --output={self.output!r}: only for an output "
+                        f"folder, because a file has no vocabulary"
                     )
 
 
