@@ -188,8 +188,8 @@ REFUSED = {
     (ConversionSettings, tuple(CONVERSION.items())): [
         (
             {name: value, "output": "x.onnx"},
-            f"--{name} with --output='x.onnx': only for an output folder, because a file "
-            f"has no vocabulary",
+            f"--{name} with --output='x.onnx': only for an output folder, because a "
+            f"file has no vocabulary",
         )
         for name, value in {
             **{"spm_model_file": "x", "vocab_file": "x"},
