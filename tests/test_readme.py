@@ -32,14 +32,11 @@ def commands(page):
     if page.suffix == ".flags":
         texts = [re.sub(r"^# *", "", page.read_text(), flags=re.MULTILINE)]
     elif page.suffix == ".ipynb":
-        cells = [
-            "".join(cell["source"]) for cell in json.loads(page.read_text())["cells"]
-        ]
-        # "{NAME}" is the value of a variable.
-        texts = [
-            re.sub(r"\{\w+\}", "1", re.sub(r"^ *!", "", cell, flags=re.M))
-            for cell in cells
-        ]
+        cells = json.loads(page.read_text())["cells"]
+        texts = ["".join(cell["source"]) for cell in cells]
+        # "!" begins a command, "{NAME}" is a variable, and --verbosity a flag of absl.
+        pattern = re.compile(r"^ *!| --verbosity=\S+", re.MULTILINE)
+        texts = [pattern.sub("", re.sub(r"\{\w+\}", "1", text)) for text in texts]
     else:
         texts = blocks(page, "")
     lines = "\n".join(texts).replace("\\\n", "").splitlines()
@@ -56,8 +53,7 @@ def test_scripts_take_the_commands_of_a_page(page, settings_of):
     for script, *arguments in calls:
         assert (ROOT / script).exists(), script
         if "/" not in script:
-            absl_flag = "--verbosity=" if page in NOTEBOOKS else "no flag"
-            settings_of(script, *(a for a in arguments if not a.startswith(absl_flag)))
+            settings_of(script, *arguments)
             continue
         text = (ROOT / script).read_text()  # argparse
         for flag in arguments:

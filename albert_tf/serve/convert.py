@@ -125,7 +125,7 @@ def _grow(model: keras.Model, settings: ConversionSettings) -> keras.Model:
     rng = np.random.default_rng(0)
     # `expand` lists the weights of a model, always in the same order.
     for old, new in zip(expand(model, "keras"), expand(grown, "keras"), strict=True):
-        value = old.read()
+        value = keras.ops.convert_to_numpy(old.variable)
         if old.path.endswith("embeddings.position"):
             value = np.resize(value, new.shape)
         elif new.shape[0] > len(value):

@@ -212,21 +212,13 @@ class Target:
         tensor = np.asarray(tensor).astype(self.variable.dtype, casting="same_kind")
         return tensor.T if self.transposed else tensor.reshape(self.variable.shape)
 
-    def read(self) -> np.ndarray:
-        """Returns the present value of the variable."""
-        return np.asarray(keras.ops.convert_to_numpy(self.variable))
+    def to_format(self, value) -> Any:
+        """Returns a value of the variable in the layout of the format.
 
-    def to_format(self, value: np.ndarray) -> np.ndarray:
-        """Returns a value of the variable in the layout of the format."""
-        value = value.T if self.transposed else value.reshape(self.shape)
-        return np.asarray(value, order="C")
-
-    def to_tensor(self) -> Any:
-        """Returns the present value in the layout of the format, as a backend tensor.
-
-        TensorFlow copies the value only if it is transposed.
+        The result is a tensor of Keras's backend. TensorFlow copies the value only if
+        it is transposed.
         """
-        value = keras.ops.transpose(self.variable) if self.transposed else self.variable
+        value = keras.ops.transpose(value) if self.transposed else value
         return keras.ops.reshape(value, self.shape)
 
 

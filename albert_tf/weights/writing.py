@@ -92,9 +92,12 @@ def _read_tensors(model, format: str, optimizer=None) -> dict[str, Any]:
     if missing:
         shapes = names.format_shapes(missing)
         raise InputError(f"format={format!r} cannot hold these weights: {shapes}")
+    tensors = {str(t.name): t.to_format(t.variable) for t in targets}
     if format == "tf1" and keras.backend.backend() == "tensorflow":
-        return {str(target.name): target.to_tensor() for target in targets}
-    return {str(target.name): target.to_format(target.read()) for target in targets}
+        return tensors
+    to_numpy = keras.ops.convert_to_numpy
+    # "C", because a transposed tensor of PyTorch is only another view of its memory.
+    return {name: np.asarray(to_numpy(x), order="C") for name, x in tensors.items()}
 
 
 def _regroup(config: AlbertConfig) -> AlbertConfig:

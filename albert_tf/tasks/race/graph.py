@@ -35,7 +35,7 @@ def multiple_choice(
     The model scores the question with each option. The option replaces each blank of
     the question (`reading.BLANK`), or follows a question without a blank. If they
     are too long, the article is truncated at its end. **As released:** the question
-    with its option keeps its last `max_qa_length` tokens, as in the released code.
+    with its option keeps its last `max_qa_length` tokens.
 
     Args:
         model: a model that scores choices.

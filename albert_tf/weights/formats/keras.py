@@ -22,7 +22,7 @@ def open(path: Path) -> Source:
         "keras",
         path,
         {name: target.shape for name, target in targets.items()},
-        read=lambda name: targets[name].to_format(targets[name].read()),
+        read=lambda name: keras.ops.convert_to_numpy(targets[name].variable),
         config=lambda: model.config,
         build_model=lambda: type(model).from_config(model.get_config()),
     )
