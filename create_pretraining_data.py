@@ -3,4 +3,4 @@
 from albert_tf import commands
 
 if __name__ == "__main__":
-    commands.run("corpus")
+    commands.run_command("corpus")

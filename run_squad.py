@@ -3,4 +3,4 @@
 from albert_tf import commands
 
 if __name__ == "__main__":
-    commands.run("squad")
+    commands.run_command("squad")

@@ -10,7 +10,7 @@ def main() -> None:
     """Runs the command that the first argument names, and ends the process."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in commands.COMMANDS:
-        commands.run(name, sys.argv[1:])
+        commands.run_command(name, sys.argv[1:])
     elif name in ("--help", "-h", "-?"):
         print(_help())
     elif name == "--version":

@@ -34,7 +34,8 @@ class InputError(ValueError):
 
     The message is one line: a location or the name of a flag, then the received value
     and the expected value. If weights do not fit the model, the message has one more
-    line for each kind of mistake. `flags.run` prints the message without a traceback.
+    line for each kind of mistake. `flags.run_main` prints the message without a
+    traceback.
     """
 
     # Without this attribute, Keras adds many lines to an error in a layer's call.

@@ -250,7 +250,7 @@ def read(settings: type[_S]) -> _S:
     return settings(**arguments)
 
 
-def run(
+def run_main(
     main: Callable[..., None],
     settings: Sequence[type] = (),
     *,

@@ -25,7 +25,7 @@ def prepare(args, folder):
 
     common.write_config(folder, args.model)
     tokenizer = tokenization.SentencePieceTokenizer(args.spm_model_file)
-    task = catalogue.find(args.task_name)
+    task = catalogue.get_task(args.task_name)
     rows = task.read("train", args.data_dir).rows
     chosen = np.random.default_rng(0).choice(len(rows), args.examples, replace=False)
     rows = [rows[i] for i in chosen]

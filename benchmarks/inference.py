@@ -105,7 +105,7 @@ def load_predictor(args):
     from albert_tf.serve import predict
 
     runtime: Any = "onnx" if args.program == "predict_onnx" else "tensorflow"
-    options = predict.AnswerSettings(batch_size=args.batch_size, runtime=runtime)
+    options = predict.PipelineSettings(batch_size=args.batch_size, runtime=runtime)
     predictor = predict.load(args.folder / "run", options)
 
     def run(texts, ids):

@@ -19,7 +19,7 @@ import albert_tf
 from albert_tf import commands, flags
 from albert_tf.estimators import base
 from albert_tf.tasks import registry
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.weights.settings import ModelFileSettings
 
 ROOT = Path(__file__).parents[1]
@@ -133,7 +133,9 @@ def settings_of(estimator):
     parts += [table(settings, names_of, defaults) for settings in classes]
     if issubclass(estimator, base.FineTuned):
         parts += ["## Options of predictions"]
-        parts += [table(AnswerSettings, lambda flag: [flag] if flag in options else [])]
+        parts += [
+            table(PipelineSettings, lambda flag: [flag] if flag in options else [])
+        ]
     return "\n\n".join(parts)
 
 
@@ -211,6 +213,6 @@ def on_page_content(html, page, config, files):
     """Resolves links between notebooks, and from a class to its settings."""
     if page.file.generated_by:
         options = '<a href="#options-of-predictions">options</a>'
-        html = html.replace("see <code>AnswerSettings</code>", f"see {options}")
+        html = html.replace("see <code>PipelineSettings</code>", f"see {options}")
         return html.replace("see the class", 'see <a href="#settings">settings</a>')
     return re.sub(r'href="(\w+)\.ipynb"', r'href="../\1/"', html)

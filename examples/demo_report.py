@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf.serve import predict
-from albert_tf.serve.predict import AnswerSettings, Predictor
+from albert_tf.serve.predict import PipelineSettings, Predictor
 from albert_tf.text.inputs import MASK
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.weights.folder import ModelFolder
@@ -32,8 +32,8 @@ def show(folder: Path, held_out: Path, length: int) -> None:
         length: T, the maximum number of tokens of an input.
     """
     documents = held_out.read_text(encoding="utf-8").strip().split("\n\n")
-    fill_mask = predict.load(folder, AnswerSettings(task="fill_mask", top_k=3))
-    score_order = predict.load(folder, AnswerSettings(task="sentence_order"))
+    fill_mask = predict.load(folder, PipelineSettings(task="fill_mask", top_k=3))
+    score_order = predict.load(folder, PipelineSettings(task="sentence_order"))
     tokenizer = ModelFolder(folder).tokenizer
     print("Predicted words for the mask:\n")
     _print_masks(fill_mask, SENTENCES)

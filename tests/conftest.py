@@ -74,7 +74,7 @@ def processes():
         ]
     )
     with pytest.MonkeyPatch.context() as environ:
-        # TensorFlow reads it when it is imported. `flags.run` sets the same value.
+        # TensorFlow reads it when it is imported. `flags.run_main` sets the same value.
         environ.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
         forkserver.ensure_running()
     return context
@@ -148,7 +148,7 @@ def fine_tune():
         names = {item.name for item in dataclasses.fields(settings_class)}
         own = {name: value for name, value in flags.items() if name in names}
         others = {name: value for name, value in flags.items() if name not in names}
-        ensembles.run(
+        ensembles.fine_tune(
             family,
             settings_class(**own),
             run_settings(**others),

@@ -80,7 +80,7 @@ def call(monkeypatch, capsys):
     def run(*arguments, main=print, settings=(Settings,), **options):
         given = {"text": "Makes things.", "argv": ["script", *arguments], **options}
         with pytest.raises(SystemExit) as end:
-            flags.run(main, settings, **given)
+            flags.run_main(main, settings, **given)
         return end.value.code or 0, *capsys.readouterr()
 
     yield run
@@ -216,7 +216,7 @@ from albert_tf import flags
 def main():
     logging.info("of no interest")
     logging.warning("of interest")
-flags.run(main)"""
+flags.run_main(main)"""
 
 
 @pytest.mark.parametrize(("given", "told"), [((), 1), (("--verbosity=0",), 2)])

@@ -9,12 +9,12 @@ from albert_tf import flags
 from albert_tf.corpus.config import CorpusSettings
 from albert_tf.corpus.vocabulary import VocabularySettings
 from albert_tf.serve.settings import ConversionSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import (
     ClassificationSettings,
     ClassifierRunSettings,
 )
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.tasks.settings.pretraining import PretrainingSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.settings.training import TrainingSettings
@@ -178,7 +178,7 @@ REFUSED = {
             "has cleaned; expected '<url>'",
         ),
     ],
-    (AnswerSettings, ()): [
+    (PipelineSettings, ()): [
         (
             {"pooling": "pooled", "layer": 2},
             "--layer=2: requires --pooling=mean or first; the pooler's output "

@@ -55,8 +55,8 @@ def find_command(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def run(name: str, argv: list[str] | None = None) -> None:
-    """Runs a command, and ends the process as `flags.run` does.
+def run_command(name: str, argv: list[str] | None = None) -> None:
+    """Runs a command, and ends the process as `flags.run_main` does.
 
     Args:
         name: one of `COMMANDS`.
@@ -74,7 +74,7 @@ def run(name: str, argv: list[str] | None = None) -> None:
         # training, the module `data.stopping` replaces this handler.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = find_command(name)
-    flags.run(
+    flags.run_main(
         module.main,
         module.SETTINGS,
         takes_arguments=getattr(module, "TAKES_ARGUMENTS", False),

@@ -7,13 +7,13 @@ The page needs Gradio: pip install 'albert_tf[page]'. Press Ctrl-C to stop it.
 """
 
 from albert_tf.serve.settings import PageSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 
-SETTINGS = (PageSettings, AnswerSettings)
+SETTINGS = (PageSettings, PipelineSettings)
 
 
-def main(config: PageSettings, options: AnswerSettings) -> None:
+def main(config: PageSettings, options: PipelineSettings) -> None:
     """Serves the page until it is interrupted."""
     from albert_tf.serve import demo_page
 
-    demo_page.run(config, options)
+    demo_page.serve(config, options)

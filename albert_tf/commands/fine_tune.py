@@ -46,7 +46,7 @@ class FineTuning:
 
         task_class = registry.find_task_class(cls.task_type)
         assert task_class is not None
-        ensembles.run(task_class, task_settings, run_settings, model, devices)
+        ensembles.fine_tune(task_class, task_settings, run_settings, model, devices)
 
 
 class Classify(FineTuning):

@@ -8,14 +8,14 @@ docs/predict.md lists the tasks with their input and output.
 """
 
 from albert_tf.serve.settings import PredictSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 
-SETTINGS = (PredictSettings, AnswerSettings)
+SETTINGS = (PredictSettings, PipelineSettings)
 TAKES_ARGUMENTS = True
 
 
-def main(config: PredictSettings, options: AnswerSettings, texts: list[str]) -> None:
+def main(config: PredictSettings, options: PipelineSettings, texts: list[str]) -> None:
     """Predicts on texts, or on the rows of the input file."""
     from albert_tf.serve import predict
 
-    predict.run(config, options, texts)
+    predict.write_answers(config, options, texts)

@@ -23,4 +23,4 @@ def main(
     """Pretrains and evaluates, as the settings say."""
     from albert_tf.train import pretrain
 
-    pretrain.run(pretraining, config, devices)
+    pretrain.pretrain(pretraining, config, devices)

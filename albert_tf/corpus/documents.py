@@ -45,13 +45,13 @@ MAX_SEGMENT_TOKENS = 96
 _GZIP_RATIO = 3  # estimated size of text divided by its compressed size
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # The first two bytes of files with a byte order mark.
-_MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8[:2], *_UTF_16)
 _LINE_CHARS = 1 << 16  # longer lines are divided before they are tokenized
 # A function from texts to the token ids of each text.
 _Encode = Callable[[list[str]], list[list[int]]]
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """The part of a file between two byte offsets.
 
     Attributes:
@@ -93,7 +93,7 @@ def find_files(patterns: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def divide_files(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
+def divide_files(sizes: Mapping[str, int]) -> Iterator[tuple[ByteRange, int]]:
     """Divides files into ranges of about `RANGE_BYTES`, between documents.
 
     Gzip and UTF-16 files are not divided.
@@ -111,16 +111,16 @@ def divide_files(sizes: Mapping[str, int]) -> Iterator[tuple[Range, int]]:
             head = file.read(2)
             if head == GZIP_MAGIC or head in _UTF_16:
                 ratio = _GZIP_RATIO if head == GZIP_MAGIC else 1
-                yield Range(path, 0, None), size * ratio
+                yield ByteRange(path, 0, None), size * ratio
                 continue
             while begin < size:
                 end = _next_boundary(file, path, begin + step, size)
-                yield Range(path, begin, end), end - begin
+                yield ByteRange(path, begin, end), end - begin
                 begin = end
 
 
 def read(
-    part: Range, errors: str, counts: Counter, encoding: str = "utf-8"
+    part: ByteRange, errors: str, counts: Counter, encoding: str = "utf-8"
 ) -> Iterator[list[str]]:
     r"""Reads the documents of a range.
 
@@ -167,7 +167,7 @@ def _holds_json_lines(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".jsonl")
 
 
-def _text_lines(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+def _text_lines(part: ByteRange, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     """Yields the lines of the text in each JSON line, and "" after each text.
 
     Args:
@@ -191,7 +191,7 @@ def _text_lines(part: Range, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 
 
 def _decode(
-    part: Range, errors: str, counts: Counter, encoding: str
+    part: ByteRange, errors: str, counts: Counter, encoding: str
 ) -> Iterator[tuple[int, str]]:
     """Yields the number of each line in the range, from 1, and its decoded text.
 
@@ -209,7 +209,7 @@ def _decode(
             file = gzip.GzipFile(fileobj=raw)
         elif head in _UTF_16:
             file = io.BytesIO(to_utf8(raw.read(), part.file))
-        if head in _MARKS:
+        if head in _BYTE_ORDER_MARKS:
             encoding = "utf-8"  # UTF-16 was converted above
         while offset < end and (line := file.readline(MAX_LINE_BYTES)):
             number += 1
@@ -235,7 +235,7 @@ def _decode(
     counts["lines"] += number
 
 
-def _location(part: Range, number: int) -> str:
+def _location(part: ByteRange, number: int) -> str:
     """Returns the file and the number of a line in the file, for messages.
 
     This is slow: to count lines, it reads the file up to the range.

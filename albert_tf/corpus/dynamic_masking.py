@@ -141,8 +141,8 @@ def for_records(
                     f"{path}: made with {name}={value}, but {files[0]} with "
                     f"{expected}; --dynamic_masking has one set of rules"
                 )
-    changes = {f.name: getattr(settings, f.name) for f in flags.fields(MaskingSettings)}
-    rules = masking.Rules(dataclasses.replace(config, **changes), vocabulary)
+    fields = {f.name: getattr(settings, f.name) for f in flags.fields(MaskingSettings)}
+    rules = masking.Rules(dataclasses.replace(config, **fields), vocabulary)
     is_sop = config.sentence_objective == "sop"
     redraw_order = is_sop and not config.samples_other_documents
     return DynamicMasking(rules, redraw_order, shards.make_spec(config))
@@ -169,9 +169,9 @@ def _restore_original_ids(batch: Mapping[str, np.ndarray]) -> np.ndarray:
     if "masked_lm_ids" not in batch:
         return ids
     ids = ids.copy()
-    rows, slots = np.nonzero(batch["masked_lm_weights"] > 0)
-    columns = batch["masked_lm_positions"][rows, slots]
-    ids[rows, columns] = batch["masked_lm_ids"][rows, slots]
+    rows, indices = np.nonzero(batch["masked_lm_weights"] > 0)
+    columns = batch["masked_lm_positions"][rows, indices]
+    ids[rows, columns] = batch["masked_lm_ids"][rows, indices]
     return ids
 
 

@@ -65,10 +65,10 @@ def generate(config: CorpusSettings, log: IO[str] = sys.stderr) -> str:
         pool = workers.pool(num_workers, config.runner, config.runner_options)
         is_remote = files.is_remote(work)  # remote folders cannot be locked
         lock = contextlib.nullcontext() if is_remote else lock_folder(Path(work))
-        with lock, pool as run:
+        with lock, pool as map_jobs:
             files.remove_unfinished(config.outputs)  # temporary files of killed runs
             _prepare_folder(work, identity, log)
-            _make_files(config, identity, plans, work, log, run)
+            _make_files(config, identity, plans, work, log, map_jobs)
     files.remove_folder(work)
     # Records may be moved to other machines, and training on them needs the vocabulary.
     manifest.copy_vocabulary(description_path, tokenizer.path)
@@ -101,7 +101,7 @@ def _make_files(
     plans: Sequence[shards.ShardPlan],
     work: str,
     log: IO[str],
-    run: workers.Run,
+    map_jobs: workers.MapJobs,
 ) -> None:
     """Makes and merges the shards, and describes the files.
 
@@ -111,21 +111,21 @@ def _make_files(
         plans: the plans of all shards.
         work: the folder of unfinished files.
         log: gets progress and warnings.
-        run: runs jobs; the function that `workers.pool` yields.
+        map_jobs: does jobs; the function that `workers.pool` yields.
     """
     jobs: list[tuple[Any, ...]] = [
         (f"{work}/{plan.subset}-{plan.number:05}.json", config, plan) for plan in plans
     ]
-    results = _run_jobs("shards", shards.make_shard, jobs, work, log, run)
+    results = _run_jobs("shards", shards.make_shard, jobs, work, log, map_jobs)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
     # `blocks` and `num_records` have the key (subset, n) for output file n of a subset.
-    blocks = defaultdict[Any, list[tuple[str, shards.Block]]](list)
+    blocks = defaultdict[Any, list[tuple[str, shards.RecordBlock]]](list)
     num_records: Counter = Counter()
     for (path, _, plan), result in zip(jobs, results, strict=True):
         counts[plan.subset].update(result["counts"])
         shard_path = shards.record_file(path)
-        # The JSON file has each `Block` as a list.
-        for block in map(shards.Block._make, result["blocks"]):
+        # The JSON file has each `RecordBlock` as a list.
+        for block in map(shards.RecordBlock._make, result["blocks"]):
             blocks[plan.subset, block.file].append((shard_path, block))
             num_records[plan.subset, block.file] += block.records
     for warning in manifest.check_input(counts, config):
@@ -138,11 +138,11 @@ def _make_files(
         for subset in subsets
         for n in range(len(config.record_files(subset)))
     ]
-    _run_jobs("files", shards.merge, jobs, work, log, run)
+    _run_jobs("files", shards.merge, jobs, work, log, map_jobs)
     # The description of the training files comes last: `manifest.is_complete` accepts a
     # run only if all its descriptions exist.
     for subset in subsets[::-1]:
-        description = manifest.describe(identity, config, subset, counts, num_records)
+        description = manifest.build(identity, config, subset, counts, num_records)
         files.write_json(config.description_path(subset), description)
         log.write(manifest.summarize(description))
 
@@ -153,7 +153,7 @@ def _run_jobs(
     jobs: Sequence[tuple[Any, ...]],
     work: str,
     log: IO[str],
-    run: workers.Run,
+    map_jobs: workers.MapJobs,
 ) -> list[dict[str, Any]]:
     """Runs the jobs that have no result yet, and returns the results of all jobs.
 
@@ -164,7 +164,7 @@ def _run_jobs(
             of the job's result, a JSON file.
         work: the folder of unfinished files.
         log: gets progress.
-        run: runs jobs; the function that `workers.pool` yields.
+        map_jobs: does jobs; the function that `workers.pool` yields.
 
     Raises:
         InputError: a job raised an InputError.
@@ -180,7 +180,7 @@ def _run_jobs(
         file=log,
         mininterval=0.2 if log.isatty() else _SECONDS_BETWEEN_LINES,
     ) as bar:
-        for _ in run(function, [job for job in jobs if job[0] not in complete_paths]):
+        for _ in map_jobs(function, [j for j in jobs if j[0] not in complete_paths]):
             bar.update()
     results = [files.read_json(path) or {} for path in paths]
     for path, result in zip(paths, results, strict=True):

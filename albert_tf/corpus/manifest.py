@@ -121,14 +121,14 @@ def is_complete(
             return False
         old = {**description.get("settings", {}), **description.get("vocabulary", {})}
         new = {**identity["settings"], **identity["vocabulary"]}
-        changes = [
+        differences = [
             f"{key} was {json.dumps(old.get(key))}, is now {json.dumps(new.get(key))}"
             for key in {**old, **new}
             if old.get(key) != new.get(key)
         ]
-        if changes:
+        if differences:
             raise InputError(
-                f"{path} is from a run with other settings ({'; '.join(changes)}); "
+                f"{path} is from a run with other settings ({'; '.join(differences)}); "
                 f"delete it or choose another --output_file"
             )
         if any(description.get(key) != value for key, value in identity.items()):
@@ -156,7 +156,7 @@ def summarize(description: Mapping[str, Any]) -> str:
     )
 
 
-def describe(
+def build(
     identity: Mapping[str, Any],
     config: CorpusSettings,
     subset: Subset,

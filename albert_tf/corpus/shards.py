@@ -62,10 +62,10 @@ class ShardPlan(NamedTuple):
 
     subset: Subset
     number: int
-    ranges: list[tuple[int, documents.Range]]
+    ranges: list[tuple[int, documents.ByteRange]]
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Adjacent records of a shard, which go to one output file.
 
     Attributes:
@@ -144,7 +144,7 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
         InputError: the text cannot be read or decoded.
     """
     shard = Shard(config, plan)
-    blocks: list[Block] = []
+    blocks: list[RecordBlock] = []
     offset = 0
     with files.create(record_file(path)) as file:
         for group in shard.read_groups():
@@ -154,7 +154,9 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
                 for file_number, block in shard.divide(frames):
                     data = b"".join(block)
                     file.write(data)
-                    blocks.append(Block(file_number, len(block), offset, len(data)))
+                    blocks.append(
+                        RecordBlock(file_number, len(block), offset, len(data))
+                    )
                     offset += len(data)
     files.write_json(path, {"counts": shard.counts, "blocks": blocks})
 
@@ -343,7 +345,7 @@ def merge(
     config: CorpusSettings,
     subset: Subset,
     number: int,
-    blocks: Sequence[tuple[str, Block]],
+    blocks: Sequence[tuple[str, RecordBlock]],
 ) -> None:
     """Makes one output file from blocks of all shards; a job for a worker.
 

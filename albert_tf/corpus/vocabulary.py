@@ -142,7 +142,7 @@ def read_lines(
             file cannot be read or decoded.
     """
     for path in documents.find_files(patterns):
-        part = documents.Range(path, begin=0, end=None)
+        part = documents.ByteRange(path, begin=0, end=None)
         for document in documents.read(part, errors, Counter(), encoding):
             yield from document
 

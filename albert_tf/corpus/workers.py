@@ -20,14 +20,14 @@ from albert_tf import errors
 from albert_tf.corpus import files
 from albert_tf.errors import InputError
 
-# The type of the function `run` that `pool` yields.
-Run = Callable[..., Iterable[Any]]
+# The type of the function that `pool` yields.
+MapJobs = Callable[..., Iterable[Any]]
 
 
 @contextlib.contextmanager
 def pool(
     count: int, runner: str | None = None, runner_options: Sequence[str] = ()
-) -> Iterator[Run]:
+) -> Iterator[MapJobs]:
     """Starts worker processes, or prepares Beam; an error in the block ends them.
 
     Args:
@@ -36,15 +36,15 @@ def pool(
         runner_options: the options of the Beam runner.
 
     Yields:
-        A function `run(function, jobs)`, where a job is a tuple of arguments. `run`
+        A function `map_jobs(function, jobs)`, where a job is a tuple of arguments. It
         calls `function` with each job, and yields one item per finished job: in
         processes, the result of the call; on Beam, the job. `function` must be defined
         at the top level of a module, so that workers can import it.
 
         On Beam, a call may be repeated, and the first argument of a job must be the
-        path of the JSON file for its result. If a call raises InputError, `run` does
-        not raise it, since each runner wraps exceptions in its own way. Instead, the
-        JSON file contains {"error": message}, and the caller must look for it.
+        path of the JSON file for its result. If a call raises InputError, `map_jobs`
+        does not raise it, since each runner wraps exceptions in its own way. Instead,
+        the JSON file contains {"error": message}, and the caller must look for it.
 
     Raises:
         InputError: a worker was killed, a function raised InputError (except on Beam),
@@ -65,13 +65,13 @@ def pool(
         count, mp_context=context, initializer=_watch_parent, initargs=(reader,)
     )
 
-    def run(function: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
+    def map_jobs(function: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
         futures = [executor.submit(function, *job) for job in jobs]
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
 
     try:
-        yield run
+        yield map_jobs
     except concurrent.futures.BrokenExecutor as error:
         raise InputError(
             "a worker process was killed, perhaps for lack of memory; the same command "

@@ -56,7 +56,7 @@ _EXAMPLES_TO_SORT = 8192
 
 
 @contextlib.contextmanager
-def translate_errors(source: "Source", prefix: Callable[[], str]) -> Iterator[None]:
+def translate_errors(source: "Examples", prefix: Callable[[], str]) -> Iterator[None]:
     """Turns TensorFlow's errors in the block into InputError.
 
     TensorFlow's messages name an operation, not a record. If a record can be the cause,
@@ -256,8 +256,8 @@ class BucketedExamples:
 
     Attributes:
         lengths: int [n], the number of tokens of each example.
-        make: makes the arrays of N examples from their indices, int [N], and a length
-            T in tokens; returns {name: int32 or float32 [N, ...]}.
+        make_batch: makes the arrays of N examples from their indices, int [N], and a
+            length T in tokens; returns {name: int32 or float32 [N, ...]}.
         longest: maximum of the length T.
         pad_multiple: T is the length of the batch's longest example, rounded up to a
             multiple of this number, but at most `longest`. With 0, T is always
@@ -265,7 +265,7 @@ class BucketedExamples:
     """
 
     lengths: np.ndarray
-    make: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
+    make_batch: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
     longest: int
     pad_multiple: int = 8
 
@@ -353,7 +353,7 @@ class BucketedExamples:
         weak_self = weakref.proxy(self)
 
         def make_batch(rows, length, padding_row=0):
-            batch = weak_self.make(np.where(rows >= 0, rows, padding_row), length)
+            batch = weak_self.make_batch(np.where(rows >= 0, rows, padding_row), length)
             if not for_evaluation:
                 return batch
             weight = (rows >= 0).astype(np.float32)
@@ -387,7 +387,7 @@ class BucketedExamples:
         return _divide_and_prefetch(dataset, shard)
 
 
-Source = Records | BucketedExamples
+Examples = Records | BucketedExamples
 
 
 def unshuffle(

@@ -19,7 +19,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def load_or_make(
-    path: Path, key: Mapping[str, Any], make: Callable[[], Arrays]
+    path: Path, key: Mapping[str, Any], make_arrays: Callable[[], Arrays]
 ) -> tuple[Arrays, bool]:
     """Returns the arrays of a file; makes the arrays and the file if necessary.
 
@@ -29,14 +29,14 @@ def load_or_make(
         path: the file, `.npz`.
         key: all values that decide the arrays, as JSON: settings, the fingerprint of
             the vocabulary, and `fingerprint(path)` of each input file.
-        make: makes the arrays.
+        make_arrays: makes the arrays.
 
     Returns:
         The arrays, and whether they come from the file.
 
     Raises:
-        InputError: the file is not a cache, is damaged or cannot be written, or `make`
-            raises an InputError.
+        InputError: the file is not a cache, is damaged or cannot be written, or
+            `make_arrays` raises an InputError.
     """
     key_text = json.dumps({**key, "version": _VERSION}, sort_keys=True)
     if path.exists():
@@ -45,7 +45,7 @@ def load_or_make(
             stored = np.load(file)
             if str(stored[_KEY]) == key_text:
                 return {name: stored[name] for name in stored if name != _KEY}, True
-    arrays = make()
+    arrays = make_arrays()
     with atomic(path) as output:
         fields: dict[str, Any] = {_KEY: key_text, **arrays}
         np.savez(output, **fields)

@@ -190,18 +190,18 @@ def get(
             type.
     """
     if not isinstance(value, dict):
-        raise InputError(f"{location}: {describe(value)} where an object is expected")
+        raise InputError(f"{location}: {name_type(value)} where an object is expected")
     item = value.get(key, default)
     if item is _REQUIRED:
         raise InputError(f"{location}: the key {key!r} is missing")
     if type(item) is not kind:
         raise InputError(
-            f"{location}: {key!r} is {describe(item)}; expected {_TYPE_NAMES[kind]}"
+            f"{location}: {key!r} is {name_type(item)}; expected {_TYPE_NAMES[kind]}"
         )
     return item
 
 
-def describe(value: Any) -> str:
+def name_type(value: Any) -> str:
     """Names the type of a value, for messages.
 
     Returns `repr(value)` if `_TYPE_NAMES` has no name for the type, as for null.

@@ -1,6 +1,6 @@
 r"""Reads tables of text with named columns: TSV, CSV and JSON.
 
-    table = read("train.tsv", [Column("sentence"), Column("label")], make=tuple)
+    table = read("train.tsv", [Column("sentence"), Column("label")], make_row=tuple)
 
 The suffix decides the format:
 
@@ -126,7 +126,7 @@ class Table(NamedTuple, Generic[Row]):
     """The rows of a file.
 
     Attributes:
-        rows: the result of `make` for each row, in order.
+        rows: the result of `make_row` for each row, in order.
         skipped: an error for each broken row, with its file and line.
         blank: number of blank lines, which are skipped.
     """
@@ -153,7 +153,7 @@ class Table(NamedTuple, Generic[Row]):
 def read(
     path: str | Path,
     columns: Sequence[Column],
-    make: Callable[[list[Value]], Row],
+    make_row: Callable[[list[Value]], Row],
     *,
     header: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
@@ -165,7 +165,7 @@ def read(
     Args:
         path: a file of text, see `files.to_utf8`.
         columns: the columns to read.
-        make: converts the values of a row, in the order of `columns`, or raises
+        make_row: converts the values of a row, in the order of `columns`, or raises
             `RowError`. A value is text, or None if the table lacks an optional column.
             In JSON, a number or boolean becomes its JSON text, and a list becomes a
             tuple of such texts.
@@ -180,7 +180,7 @@ def read(
             an open quote at its end, or is JSON although `header` is given; or a column
             is missing or exists twice. Without `skip_bad_rows`, also: a row has another
             number of cells than the header, has another encoding, is not JSON, lacks a
-            value, or `make` rejects it.
+            value, or `make_row` rejects it.
     """
     numbered_rows, to_values = _open(Path(path), columns, header, dialect, log)
     rows: list[Row] = []
@@ -193,7 +193,7 @@ def read(
         try:
             values = to_values(row)
             _check_not_empty(columns, values)
-            rows.append(make(values))
+            rows.append(make_row(values))
         except RowError as problem:
             message = f"{path}:{line}: {problem}"
             if not skip_bad_rows:

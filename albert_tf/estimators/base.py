@@ -36,9 +36,9 @@ from albert_tf.estimators import notebooks, rows
 from albert_tf.serve import convert, predict
 from albert_tf.serve.settings import ConversionSettings
 from albert_tf.tasks.base import FineTuningTask
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import matches_type, type_name
 from albert_tf.tasks.settings.fine_tuning import FILES, FLAGS, ModelSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.train import curves, ensembles, run_file
 from albert_tf.train.settings import DistributionSettings
 from albert_tf.weights import checkpoints, metadata
@@ -152,9 +152,9 @@ class Model(BaseEstimator):
 
         Args:
             path: the path of the model, or a tuple of the paths of an ensemble.
-            options: values of `AnswerSettings`, by name.
+            options: values of `PipelineSettings`, by name.
         """
-        arguments = path, _build_settings(AnswerSettings, options)
+        arguments = path, _build_settings(PipelineSettings, options)
         if arguments not in self._predictors:
             is_ensemble = isinstance(path, tuple)
             load: Any = predict.load_ensemble if is_ensemble else predict.load
@@ -439,7 +439,7 @@ class FineTuned(Trained):
                 is_pair = isinstance(validation, tuple) and len(validation) == 2
                 splits["dev"] = validation if is_pair else (validation, None)
             values = self._build_flags(settings, splits, folder)
-            script = functools.partial(ensembles.run, self.family)
+            script = functools.partial(ensembles.fine_tune, self.family)
             self.metrics_ = self._run(script, values, verbose)
         self.folder_, self.members_, self._fit_settings = folder, (), settings
         self._predictors.clear()
@@ -458,7 +458,7 @@ class FineTuned(Trained):
         """
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             values = self._build_flags(settings, {"dev": (data, labels)}, folder)
-            script = functools.partial(ensembles.run, self.family)
+            script = functools.partial(ensembles.fine_tune, self.family)
             return self._run(script, values, verbose=False)
 
     def __call__(self, data: Any, **options: Any) -> list[dict[str, Any]]:
@@ -466,7 +466,7 @@ class FineTuned(Trained):
 
         Args:
             data: the texts, see `predict`.
-            **options: see `AnswerSettings`.
+            **options: see `PipelineSettings`.
 
         Raises:
             InputError: the model is not fine-tuned, or see `Predictor`.
@@ -476,8 +476,8 @@ class FineTuned(Trained):
         return list(predictor(self._read(data, predictor.fields)))
 
     def predictor(self, **options: Any) -> predict.Predictor | predict.Ensemble:
-        """Opens the model for raw texts; takes the options of `AnswerSettings`."""
-        self._check_names(options, [f.name for f in flags.fields(AnswerSettings)])
+        """Opens the model for raw texts; takes the options of `PipelineSettings`."""
+        self._check_names(options, [f.name for f in flags.fields(PipelineSettings)])
         return self._load_predictor(self.members_ or self.folder, options)
 
     def save(self, folder: str | Path) -> None:

@@ -15,18 +15,18 @@ from albert_tf.estimators.base import Model
 from albert_tf.serve import rows as text_rows
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings import PredictSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.weights.settings import ModelFileSettings
 
 
 class Pretrained(Model):
     """A model for a task of `tasks.pretrained`.
 
-    Settings are the options of the task (`AnswerSettings`) and of the model's files
+    Settings are the options of the task (`PipelineSettings`) and of the model's files
     (`ModelFileSettings`).
     """
 
-    settings_classes = (AnswerSettings, ModelFileSettings)
+    settings_classes = (PipelineSettings, ModelFileSettings)
     reserved = ("task", "labels")
     task_type: ClassVar[str]
 

@@ -124,4 +124,4 @@ class Pretrainer(Trained):
         if self.model is None:
             raise InputError("Pretrainer: no model; pass the name of a size")
         flags = self._to_flags(settings) | {**values, "albert_config_file": self.model}
-        return self._run(pretrain.run, flags, verbose)
+        return self._run(pretrain.pretrain, flags, verbose)

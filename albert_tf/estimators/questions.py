@@ -33,7 +33,7 @@ class QuestionAnswerer(FineTuned):
         Args:
             questions: dicts or a table with `question` and `context`; pairs (question,
                 context); or the path of a file.
-            **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
+            **options: see `PipelineSettings`: `threshold`, `runtime`, `batch_size`.
 
         Raises:
             InputError: the model is not fine-tuned, or a row is not a question.
@@ -75,7 +75,7 @@ class MultipleChoice(FineTuned):
         Args:
             questions: dicts or a table with `article`, `question` and `options`; or the
                 path of a file.
-            **options: see `AnswerSettings`: `runtime`, `batch_size`.
+            **options: see `PipelineSettings`: `runtime`, `batch_size`.
 
         Raises:
             InputError: the model is not fine-tuned, or a row is not a question.

@@ -109,7 +109,7 @@ class TextClassifier(ClassifierMixin, _Texts):
         Args:
             texts: a list of texts or of pairs, a table with their columns, or the path
                 of a file.
-            **options: see `AnswerSettings`: `threshold`, `runtime`, `batch_size`.
+            **options: see `PipelineSettings`: `threshold`, `runtime`, `batch_size`.
 
         Returns:
             An array [n] of labels; with `kind="multi_label"` an array [n] of lists of
@@ -165,7 +165,7 @@ class TokenClassifier(FineTuned):
         Args:
             texts: raw texts of any length; or the path of a file as for `fit`, whose
                 words are joined by spaces.
-            **options: see `AnswerSettings`: `runtime`, `batch_size`.
+            **options: see `PipelineSettings`: `runtime`, `batch_size`.
 
         Returns:
             For each text a list of dicts with `type`, `text`, `begin`, `end`

@@ -13,7 +13,7 @@ from albert_tf.errors import InputError
 from albert_tf.serve import predict
 from albert_tf.serve.predict import Predictor
 from albert_tf.serve.settings import PageSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 
 Values = Mapping[str, Any]
 
@@ -26,8 +26,8 @@ _COMPONENTS = {
 }
 
 
-def run(
-    settings: PageSettings, options: AnswerSettings, log: IO[str] = sys.stderr
+def serve(
+    settings: PageSettings, options: PipelineSettings, log: IO[str] = sys.stderr
 ) -> None:
     """Serves the page of a model until Ctrl-C.
 

@@ -32,8 +32,8 @@ from albert_tf.serve import rows as text_rows
 from albert_tf.serve import sessions
 from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks import registry
-from albert_tf.tasks.pipelines import Arrays, Example, Pipeline, Row, Run
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.pipelines import Arrays, Example, ModelFunction, Pipeline, Row
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.weights import metadata
 from albert_tf.weights.folder import ModelFolder
 from albert_tf.weights.settings import ModelFileSettings
@@ -55,7 +55,7 @@ class Predictor:
 
     Attributes:
         pipeline: encodes rows and makes answers.
-        open_run: a function that opens the model and returns the function that runs
+        open_model: a function that opens the model and returns the function that runs
             it. The argument `is_large` tells whether the first inputs are more than one
             batch.
         batch_size: number of inputs in a batch.
@@ -67,13 +67,13 @@ class Predictor:
     """
 
     pipeline: Any
-    open_run: Callable[..., Run]
+    open_model: Callable[..., ModelFunction]
     batch_size: int
     source: str
     task: Mapping[str, Any]
     model: "keras.Model | None" = None
     serving_fn: "Callable[[], ServingFunction] | None" = None
-    _run: Run | None = dataclasses.field(default=None, init=False)
+    _call: ModelFunction | None = dataclasses.field(default=None, init=False)
 
     @property
     def fields(self) -> Mapping[str, bool | None]:
@@ -153,13 +153,13 @@ class Predictor:
 
         Inputs of similar length share a batch.
         """
-        if self._run is None:
-            self._run = self.open_run(is_large=len(inputs) > self.batch_size)
+        if self._call is None:
+            self._call = self.open_model(is_large=len(inputs) > self.batch_size)
         outputs: list[Any] = [None] * len(inputs)
         order = sorted(range(len(inputs)), key=lambda i: inputs[i]["input_ids"].shape)
         for begin in range(0, len(order), self.batch_size):
             indices = order[begin : begin + self.batch_size]
-            results = self.pipeline.forward([inputs[i] for i in indices], self._run)
+            results = self.pipeline.forward([inputs[i] for i in indices], self._call)
             for i, output in zip(indices, results, strict=True):
                 outputs[i] = output
         return outputs
@@ -230,9 +230,9 @@ def _group(examples: Iterable[Example]) -> Iterator[list[Example]]:
         yield group
 
 
-def run(
+def write_answers(
     settings: PredictSettings,
-    options: AnswerSettings,
+    options: PipelineSettings,
     arguments: Sequence[str] = (),
     log: IO[str] = sys.stderr,
 ) -> None:
@@ -292,7 +292,7 @@ def load_ensemble(paths: Sequence[str], *arguments: Any, **options: Any) -> Ense
 
 def load(
     path: str | Path,
-    options: AnswerSettings = AnswerSettings(),
+    options: PipelineSettings = PipelineSettings(),
     *,
     checkpoint: str = "best",
     files: ModelFileSettings = ModelFileSettings(),
@@ -329,7 +329,7 @@ def load(
 
 
 def _resolve_task(
-    path: str | Path, folder: ModelFolder, options: AnswerSettings
+    path: str | Path, folder: ModelFolder, options: PipelineSettings
 ) -> dict[str, Any]:
     """Returns the values of a folder's `task.json`, changed by `options`.
 
@@ -372,7 +372,7 @@ def _resolve_task(
 
 
 def _build_pipeline(
-    task: Mapping[str, Any], folder: ModelFolder, options: AnswerSettings
+    task: Mapping[str, Any], folder: ModelFolder, options: PipelineSettings
 ) -> Pipeline:
     """Returns the pipeline of a task.
 
@@ -393,7 +393,7 @@ def _build_pipeline(
 
 
 def _load_exported(
-    file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: AnswerSettings
+    file: Path, task: Mapping[str, Any], pipeline: Pipeline, options: PipelineSettings
 ) -> Predictor:
     """Opens an ONNX or LiteRT file that `convert` wrote, without TensorFlow."""
     runtime = next(key for key, end in sessions.SUFFIXES.items() if end == file.suffix)
@@ -413,7 +413,7 @@ def _load_weights(
     task: Mapping[str, Any],
     folder: ModelFolder,
     pipeline: Any,
-    options: AnswerSettings,
+    options: PipelineSettings,
     log: Log | None,
 ) -> Predictor:
     """Builds the Keras model of a task, and loads its weights."""
@@ -437,8 +437,8 @@ def _load_weights(
     # The weights may lack the pooler if no head of the model reads it.
     optional = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
     weights.load(model, folder.source, only=parts, allow_missing=optional, warn=False)
-    open_run = functools.partial(
+    open_model = functools.partial(
         runtimes.choose, model, pipeline.output_names, options.runtime, log=log
     )
     batch_size, path = options.batch_size, folder.source.path
-    return Predictor(pipeline, open_run, batch_size, path, task, model, serving_fn)
+    return Predictor(pipeline, open_model, batch_size, path, task, model, serving_fn)

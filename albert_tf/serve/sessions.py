@@ -28,13 +28,13 @@ class Session:
         path: the file.
         inputs: the names of the model's inputs.
         outputs: the names of the model's outputs.
-        run: a function that computes the outputs from int32 inputs, both by name.
+        forward: a function that computes the outputs from int32 inputs, both by name.
     """
 
     path: Path
     inputs: list[str]
     outputs: list[str]
-    run: Callable[[_Arrays], dict[str, np.ndarray]]
+    forward: Callable[[_Arrays], dict[str, np.ndarray]]
 
     def __call__(self, batch: _Arrays) -> dict[str, np.ndarray]:
         """Runs the model on a batch of int arrays by name.
@@ -50,7 +50,7 @@ class Session:
                 f"{self.path} takes {', '.join(self.inputs)}; missing: "
                 f"{', '.join(missing)}"
             )
-        return self.run({n: np.asarray(batch[n], np.int32) for n in self.inputs})
+        return self.forward({n: np.asarray(batch[n], np.int32) for n in self.inputs})
 
 
 def find(path: str | Path) -> Path | None:
@@ -108,11 +108,11 @@ def _open_onnx(path: Path, num_threads: int | None) -> Session:
         raise InputError(f"{path}: not an ONNX model") from None
     outputs = [tensor.name for tensor in session.get_outputs()]
 
-    def run(inputs: _Arrays) -> dict[str, np.ndarray]:
+    def forward(inputs: _Arrays) -> dict[str, np.ndarray]:
         return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
     names = [tensor.name for tensor in session.get_inputs()]
-    return Session(path, inputs=names, outputs=outputs, run=run)
+    return Session(path, inputs=names, outputs=outputs, forward=forward)
 
 
 def _open_litert(path: Path, num_threads: int | None) -> Session:
@@ -129,10 +129,10 @@ def _open_litert(path: Path, num_threads: int | None) -> Session:
     runner: Any = interpreter.get_signature_runner()
     lock = threading.Lock()  # without it, threads overwrite each other's tensors
 
-    def run(inputs: _Arrays) -> dict[str, np.ndarray]:
+    def forward(inputs: _Arrays) -> dict[str, np.ndarray]:
         with lock:
             return runner(**inputs)
 
     names = list(runner.get_input_details())
     outputs = list(runner.get_output_details())
-    return Session(path, inputs=names, outputs=outputs, run=run)
+    return Session(path, inputs=names, outputs=outputs, forward=forward)

@@ -15,7 +15,7 @@ from keras import ops
 
 from albert_tf import errors, weights
 from albert_tf.data import cache
-from albert_tf.data.batches import BucketedExamples, Source
+from albert_tf.data.batches import BucketedExamples, Examples
 from albert_tf.data.files import write
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
@@ -59,8 +59,8 @@ class Task(abc.ABC):
     """
 
     task_type: str
-    training: Source | None
-    evaluation: Source | None
+    training: Examples | None
+    evaluation: Examples | None
     tokens_per_example: int
     main_metrics: tuple[str, ...]
     vocabulary: str | None
@@ -82,7 +82,7 @@ class Task(abc.ABC):
         path: str | Path | weights.Source,
         *,
         init_from_group0: bool = False,
-        complete: bool = False,
+        strict: bool = False,
     ) -> str:
         """Loads weights of any format into a model; returns a line to log.
 
@@ -91,7 +91,7 @@ class Task(abc.ABC):
             path: the weights, as `weights.load` takes them.
             init_from_group0: whether each group of layers that the weights lack gets
                 the weights of group 0, see `weights.load`.
-            complete: whether all weights must be present, because no training follows.
+            strict: whether all weights must be present, because no training follows.
 
         Raises:
             InputError: the weights cannot be read or do not fit.
@@ -222,17 +222,17 @@ class RunContext:
 
     Attributes:
         settings: the run's settings.
-        writes: whether this worker writes files.
+        is_chief: whether this worker writes files.
         log: logs a line.
-        answer: returns the answers to a split, see `FineTuningTask.postprocess`. All
+        predict: returns the answers to a split, see `FineTuningTask.postprocess`. All
             workers must call it, because each predicts a part of the examples.
         add_results: adds a block of metrics to `eval_results.txt`.
     """
 
     settings: FineTuningSettings
-    writes: bool
+    is_chief: bool
     log: Callable[[str], None]
-    answer: Callable[[Split], Any]
+    predict: Callable[[Split], Any]
     add_results: Callable[[Mapping[str, float]], None]
 
     @property
@@ -245,8 +245,8 @@ class FineTuningTask(Task):
     """A family of task types: a pretrained encoder with one type of head.
 
     For example, classification and regression of texts are one family, with one
-    subclass. `train.finetune.run` trains all families. The answers to a split are the
-    predictions for its examples, in the form that `postprocess` returns.
+    subclass. `train.finetune.fine_tune` trains all families. The answers to a split are
+    the predictions for its examples, in the form that `postprocess` returns.
 
     A family defines these members:
 
@@ -361,7 +361,7 @@ class FineTuningTask(Task):
         ]
 
     @abc.abstractmethod
-    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> Source:
+    def dataset(self, splits: Sequence[Split], *, with_labels: bool) -> Examples:
         """Makes a source of batches with the examples of one split after the other.
 
         Args:
@@ -392,16 +392,16 @@ class FineTuningTask(Task):
         arrays = self.encode(split) if arrays is None else arrays
         return dataclasses.replace(split, features=self.features(split, arrays))
 
-    def bucket(self, lengths: np.ndarray, make: Callable) -> BucketedExamples:
+    def bucket(self, lengths: np.ndarray, make_batch: Callable) -> BucketedExamples:
         """Makes a source of batches. The examples of a batch have similar lengths.
 
         Args:
             lengths: number of tokens of each example, int [n].
-            make: makes a batch from the indices of its examples, int [B], and the
+            make_batch: makes a batch from the indices of its examples, int [B], and the
                 number of tokens to which the examples are padded.
         """
         longest = self.settings.max_seq_length
-        return BucketedExamples(lengths, make, longest, pad_multiple=self.pad_multiple)
+        return BucketedExamples(lengths, make_batch, longest, self.pad_multiple)
 
     def set_splits(self, splits: Splits) -> None:
         """Sets `training` and `evaluation` to sources with the splits' batches."""
@@ -445,7 +445,7 @@ class FineTuningTask(Task):
         self, predictions: Predictions, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Returns the metrics of all evaluated splits, and the loss."""
-        scores = self.measure_splits(self._group_by_split(predictions))
+        scores = self.evaluate_splits(self._group_by_split(predictions))
         if "loss" in metrics:
             scores["eval_loss"] = metrics["loss"]
         return scores
@@ -459,7 +459,7 @@ class FineTuningTask(Task):
                 break  # --max_eval_steps has ended the evaluation
             yield split, self.postprocess(split, itertools.chain([first_row], rows))
 
-    def measure_splits(self, pairs: Iterable[tuple[Split, Any]]) -> dict[str, float]:
+    def evaluate_splits(self, pairs: Iterable[tuple[Split, Any]]) -> dict[str, float]:
         """Returns the metrics of several splits; also sets `confusions`.
 
         From the second split on, the name of a metric begins with the name of the
@@ -495,13 +495,13 @@ class FineTuningTask(Task):
         # `on_new_best_checkpoint` writes files about the last evaluation. Training has
         # already called it, so it is called here only in a run without training.
         has_trained = context.settings.do_train
-        if self.targets_and_predictions and context.writes and not has_trained:
+        if self.targets_and_predictions and context.is_chief and not has_trained:
             self.on_new_best_checkpoint(context.folder)
         for split in splits.get("test", ()):
-            answers = context.answer(split)
+            answers = context.predict(split)
             if metrics := self.compute_metrics(split, answers):
                 context.log(f"{split.name}: {format_metrics(metrics)}")
-            if context.writes:
+            if context.is_chief:
                 write_files(context, self.prediction_files(split, answers))
 
     @abc.abstractmethod
@@ -518,11 +518,11 @@ class FineTuningTask(Task):
             InputError: the threshold does not fit.
         """
 
-    def load(self, model, path, *, init_from_group0=False, complete=False):
+    def load(self, model, path, *, init_from_group0=False, strict=False):
         """Loads the encoder, and the head if the file has a head that fits.
 
         The pooler may be missing, as in Hugging Face's masked language models. It is
-        required only if `complete` is true and the head reads it.
+        required only if `strict` is true and the head reads it.
         """
         source = path if isinstance(path, weights.Source) else weights.open_source(path)
         load = functools.partial(weights.load, model, source, warn=False)
@@ -531,7 +531,7 @@ class FineTuningTask(Task):
         # stay in their order.
         is_misfit = order == []
         pooler = "encoder.pooler"
-        if complete:
+        if strict:
             if is_misfit:
                 raise InputError(f"{source.path}: {note}")
             # A pooler that the head does not read may be missing.

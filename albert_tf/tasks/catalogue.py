@@ -14,7 +14,7 @@ TASKS: dict[str, TextTask] = {
 }
 
 
-def find(name: str) -> TextTask:
+def get_task(name: str) -> TextTask:
     """Returns the task with a name or alias.
 
     Letter case, dashes, underscores and spaces are ignored.

@@ -112,11 +112,11 @@ class Classification(base.FineTuningTask):
             if weights and splits[0].name == "train":
                 columns["example_weight"] = _class_weights(weights, task, targets)
 
-        def make(rows, length):
+        def make_batch(rows, length):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
             return batch | {name: value[rows] for name, value in columns.items()}
 
-        return self.bucket(features.lengths, make)
+        return self.bucket(features.lengths, make_batch)
 
     def build_model(self):
         return AlbertClassifier(self.config, self.text_task.num_outputs)
@@ -195,7 +195,7 @@ def _find_task(
     if settings.task_name == CUSTOM:
         merged = custom.merge_saved_settings(settings, saved_settings)
         return custom.from_settings(merged)
-    task = catalogue.find(settings.task_name or "")
+    task = catalogue.get_task(settings.task_name or "")
     if settings.data_dir is None:
         raise InputError(
             f"--data_dir: must be the folder with {', '.join(task.files.values())}"

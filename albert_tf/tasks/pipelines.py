@@ -16,8 +16,8 @@ import numpy as np
 
 from albert_tf.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.text import inputs as text_inputs
 from albert_tf.text.tokenization import Tokenizer
 
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 # A function that runs a model on a batch of int32 arrays by name; returns its outputs
 # by name.
-Run = Callable[[Arrays], Mapping[str, np.ndarray]]
+ModelFunction = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Pipeline(abc.ABC):
 
     Attributes:
         settings_class: the class of `settings`; None for a pretrained model.
-        option_names: names of the prediction options (fields of `AnswerSettings`) that
-            this task type has in addition to the options of all types.
+        option_names: names of the prediction options (fields of `PipelineSettings`)
+            that this task type has in addition to the options of all types.
         output_names: names of the model's outputs to compute; empty for all outputs of
             the head.
         fields: the keys of a row, in the order of the columns of an input file. The
@@ -88,7 +88,7 @@ class Pipeline(abc.ABC):
         settings: Any,
         config: AlbertConfig,
         tokenizer: Tokenizer,
-        options: AnswerSettings,
+        options: PipelineSettings,
     ):
         self.config = config
         self.tokenizer = tokenizer
@@ -129,9 +129,9 @@ class Pipeline(abc.ABC):
             outputs: the result of `select` for each of the example's inputs.
         """
 
-    def forward(self, inputs: Sequence[Arrays], run: Run) -> list[Any]:
-        """Runs the model on a batch of inputs; returns the results of `select`."""
-        outputs = run(pad(inputs, self.tokenizer.pad_id, self.min_length))
+    def forward(self, inputs: Sequence[Arrays], call: ModelFunction) -> list[Any]:
+        """Calls the model on a batch of inputs; returns the results of `select`."""
+        outputs = call(pad(inputs, self.tokenizer.pad_id, self.min_length))
         return [
             self.select(arrays, {name: value[row] for name, value in outputs.items()})
             for row, arrays in enumerate(inputs)

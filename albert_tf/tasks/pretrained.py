@@ -109,8 +109,8 @@ class FillMask(_MaskedLM):
         num_removed = text.count(MASK) - count
         gaps += [[]] * num_removed
         note = {"beyond_length": num_removed} if num_removed else {}
-        filled = fill_masks(text, gaps, self.tokenizer)
-        return {"gaps": gaps, **note, "filled": filled}
+        text = fill_masks(text, gaps, self.tokenizer)
+        return {"gaps": gaps, **note, "filled": text}
 
 
 class Score(_MaskedLM):

@@ -93,7 +93,7 @@ class Pretraining(base.Task):
         """Creates the encoder with the heads of the objective."""
         return AlbertPretrainer(self.config, sentence_head=self._objective != "none")
 
-    def load(self, model, path, *, init_from_group0=False, complete=False):
+    def load(self, model, path, *, init_from_group0=False, strict=False):
         """Loads the encoder, and the heads that the file has."""
         if self._settings.output_bias_from_data:
             raise InputError(
@@ -103,7 +103,7 @@ class Pretraining(base.Task):
             model,
             path,
             only=("encoder", "masked_lm") if model.sentence is None else None,
-            allow_missing=() if complete else ("masked_lm", "sentence"),
+            allow_missing=() if strict else ("masked_lm", "sentence"),
             init_from_group0=init_from_group0,
         )
         missing_heads = sorted({name.split(".")[0] for name in report.missing})

@@ -109,7 +109,7 @@ class TextInputs(tf.Module):
 
 
 def assemble_segments(
-    tokenizer: Tokenizer, *segments: in_graph.Part
+    tokenizer: Tokenizer, *segments: in_graph.Slices
 ) -> tf.RaggedTensor:
     """Returns `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` for each row, int32 [B, None].
 

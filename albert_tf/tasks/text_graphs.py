@@ -15,7 +15,7 @@ from albert_tf.model import models
 from albert_tf.tasks.pipelines import check_labels
 from albert_tf.tasks.serving import ServingFunction, TextInputs, check_class, text_specs
 from albert_tf.tasks.text_pipeline import check_threshold
-from albert_tf.tasks.text_task import THRESHOLD
+from albert_tf.tasks.text_task import DEFAULT_THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
 
 
@@ -65,7 +65,7 @@ def classifier(
         names = tf.broadcast_to(label_names, tf.shape(probabilities))
         outputs = {"probabilities": probabilities, "labels": names}
         if multi_label:
-            limit = THRESHOLD if threshold is None else threshold
+            limit = DEFAULT_THRESHOLD if threshold is None else threshold
             return {**outputs, "chosen": tf.cast(probabilities >= limit, tf.int32)}
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         if threshold is not None:

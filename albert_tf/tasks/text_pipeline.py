@@ -7,7 +7,7 @@ import numpy as np
 from albert_tf.errors import InputError
 from albert_tf.tasks import custom, pipelines
 from albert_tf.tasks.settings.classification import ClassificationSettings
-from albert_tf.tasks.text_task import THRESHOLD
+from albert_tf.tasks.text_task import DEFAULT_THRESHOLD
 
 
 class TextPipeline(pipelines.FineTunedPipeline):
@@ -60,7 +60,7 @@ class ClassificationPipeline(TextPipeline):
             best = sorted(top, key=top.__getitem__, reverse=True)[: self.top_k]
             top = {label: probabilities[label] for label in best}
         if self.multi_label:
-            threshold = THRESHOLD if self.threshold is None else self.threshold
+            threshold = DEFAULT_THRESHOLD if self.threshold is None else self.threshold
             labels = [self.labels[i] for i in np.flatnonzero(scores >= threshold)]
             return {"labels": labels, "probabilities": top}
         choice = int(scores.argmax())

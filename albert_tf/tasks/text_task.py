@@ -31,7 +31,7 @@ from albert_tf.tasks.metrics import Score
 Label = str | float | tuple[str, ...] | None
 
 # Minimum probability of a predicted label, with several labels per example.
-THRESHOLD = 0.5
+DEFAULT_THRESHOLD = 0.5
 # Maximum number of labels that a message lists.
 _LABELS_IN_A_MESSAGE = 10
 
@@ -164,7 +164,7 @@ class TextTask:
         row_numbers = itertools.count()
 
         # The values are in the order of the columns below: index, texts and label.
-        def make(values: list[Value]) -> Example:
+        def make_row(values: list[Value]) -> Example:
             guid = values.pop(0) if index else None
             cells = [_require_text(value) for value in values[: len(texts)]]
             if len(cells) == 2 and not is_test and not "".join(cells).strip():
@@ -179,7 +179,7 @@ class TextTask:
         return tables.read(
             self.path(split, data_dir),
             [*index, *texts] if is_test else [*index, *texts, label],
-            make,
+            make_row,
             header=self.headers.get(split),
             skip_bad_rows=skip_bad_rows and not is_test,
             **options,
@@ -217,7 +217,7 @@ class TextTask:
             low, high = self.bounds or (-math.inf, math.inf)
             return np.clip(outputs.reshape(len(outputs)), low, high).astype(np.float32)
         if self.label_separator is not None:
-            return (outputs >= THRESHOLD).astype(np.int32)
+            return (outputs >= DEFAULT_THRESHOLD).astype(np.int32)
         return outputs.argmax(axis=-1).astype(np.int32)
 
     def compute_metrics(

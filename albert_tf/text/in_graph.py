@@ -570,7 +570,7 @@ def rstrip(texts: tf.Tensor) -> tf.Tensor:
 
 # An argument of `assemble`: an array of values, and for each of B rows the start and
 # the length of a slice of this array.
-Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+Slices = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def join(
@@ -616,7 +616,7 @@ def join(
     return ids, first_size + 2
 
 
-def make_id_part(id: int, count: tf.Tensor) -> Part:
+def make_id_part(id: int, count: tf.Tensor) -> Slices:
     """Returns a part for `assemble` that has one id in some rows, and none in others.
 
     Args:
@@ -626,7 +626,7 @@ def make_id_part(id: int, count: tf.Tensor) -> Part:
     return tf.constant([id]), tf.zeros_like(count), count
 
 
-def assemble(parts: Sequence[Part]) -> tf.RaggedTensor:
+def assemble(parts: Sequence[Slices]) -> tf.RaggedTensor:
     """Concatenates the parts of each row.
 
     `tf.concat` of ragged tensors does the same with many more operations, such as

@@ -40,12 +40,12 @@ class _Member(NamedTuple):
     metrics: Mapping[str, float]
 
 
-# A function that takes the answers by split and returns their metrics: `_measure` with
+# A function that takes the answers by split and returns their metrics: `_evaluate` with
 # its first two arguments bound.
-_MeasureFunction = Callable[[Mapping[str, Any]], dict[str, float]]
+_EvaluateFunction = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
-def run(
+def fine_tune(
     family: type[FineTuningTask],
     settings: Any,
     config: FineTuningSettings,
@@ -55,9 +55,9 @@ def run(
 ) -> dict[str, float]:
     """Fine-tunes, evaluates and predicts with one model or with an ensemble.
 
-    If `config.ensemble` is None, this function only calls `finetune.run`. Otherwise,
-    the mean of the members' answers is evaluated and written; --do_train trains the
-    members first.
+    If `config.ensemble` is None, this function only calls `finetune.fine_tune`.
+    Otherwise, the mean of the members' answers is evaluated and written; --do_train
+    trains the members first.
 
     The answers are probabilities in classification, multiple choice and tagging, and
     numbers in regression. Answers of SQuAD are merged by text and position; their
@@ -76,30 +76,30 @@ def run(
         log: receives progress.
 
     Returns:
-        The metrics of the ensemble, or the result of `finetune.run`.
+        The metrics of the ensemble, or the result of `finetune.fine_tune`.
 
     Raises:
-        InputError: the members have different tasks, or see `finetune.run`.
+        InputError: the members have different tasks, or see `finetune.fine_tune`.
     """
     settings.check(config)
     member_config = dataclasses.replace(config, ensemble=None, ensemble_search=None)
     strategy = loop.prepare(config, devices)
     job = Job(family, settings, member_config, model, devices, strategy, log)
     if config.ensemble is None:
-        return finetune.run(job)
+        return finetune.fine_tune(job)
     members = config.ensemble
     if config.do_train:
         # Here, `config.ensemble` is empty. The members are the runs of this call.
-        finetune.run(job.change(do_predict=False))
+        finetune.fine_tune(job.replace(do_predict=False))
         run_numbers = range(1, config.num_runs + 1)
         members = tuple(f"{config.output_dir}/run-{number}" for number in run_numbers)
     folders = metadata.find_members(members, "--ensemble")
     # One folder is only possible without --do_train. It is evaluated as a single model,
     # without `ensemble.json`.
     if len(folders) == 1:
-        return finetune.run(job.change(init_checkpoint=folders[0]))
+        return finetune.fine_tune(job.replace(init_checkpoint=folders[0]))
     # Only training needs several runs and trackers, and no training follows.
-    job = job.change(do_train=False, num_runs=1, wandb=None, mlflow=None)
+    job = job.replace(do_train=False, num_runs=1, wandb=None, mlflow=None)
     return _combine(job, folders, config.ensemble_search)
 
 
@@ -120,25 +120,25 @@ def _combine(job: Job, folders: Sequence[str], search: int | None) -> dict[str, 
         # All members read the data with the first member's settings.
         others = [_run_member(job, folder, task.settings)[2] for folder in folders[1:]]
         members = [first, *others]
-        measure = functools.partial(_measure, task, splits)
+        evaluate = functools.partial(_evaluate, task, splits)
         rows = [{"folder": member.folder, **member.metrics} for member in members]
         # The content of `ensemble.json`.
         table: dict[str, Any] = {"members": rows}
         key = task.key_metric
         if search:
-            members, table["search"] = _search(members, search, key, measure, job.log)
+            members, table["search"] = _search(members, search, key, evaluate, job.log)
             table["chosen"] = [member.folder for member in members]
-        ensemble = _mean(members, measure)
+        ensemble = _mean(members, evaluate)
         metrics = {**ensemble.metrics}
 
-        def answer(split: Split) -> Any:
+        def predict(split: Split) -> Any:
             return ensemble.answers[split.name]
 
         # The metrics of the predictions are added to `metrics`.
-        context = RunContext(job.config, job.writes, job.log, answer, metrics.update)
+        context = RunContext(job.config, job.is_chief, job.log, predict, metrics.update)
         task.predict_and_write(context, splits)
         table["ensemble"] = metrics
-        if job.writes:
+        if job.is_chief:
             if metrics:
                 report.add_results(job.folder, metrics)
             files.write(job.folder / "ensemble.json", metadata.to_json(table))
@@ -164,7 +164,7 @@ def _run_member(
     """
     gc.collect()  # frees the model of the previous member
     job.log(f"Member {folder}")
-    job = job.change(
+    job = job.replace(
         init_checkpoint=folder,
         albert_hub_module_handle=None,
         # Otherwise the files in the run's own output folder would have priority over
@@ -175,39 +175,39 @@ def _run_member(
     task, splits = finetune.prepare_task(job, first_settings)
     with job.strategy.scope():
         model = task.build_model()
-    task.load(model, weights.open_source(folder, job.config.checkpoint), complete=True)
+    task.load(model, weights.open_source(folder, job.config.checkpoint), strict=True)
     # The optimizer is None, because nothing is trained.
     trainer = Trainer(task, job.config, job.strategy, model, None, log=job.log)
     by_name = {split.name: split for parts in splits.values() for split in parts}
     answers = {
-        name: finetune.answer(trainer, job.config, split)
+        name: finetune.predict(trainer, job.config, split)
         for name, split in by_name.items()
     }
-    return task, splits, _Member(folder, answers, _measure(task, splits, answers))
+    return task, splits, _Member(folder, answers, _evaluate(task, splits, answers))
 
 
-def _measure(
+def _evaluate(
     task: FineTuningTask, splits: Splits, answers: Mapping[str, Any]
 ) -> dict[str, float]:
     """Returns the metrics of the dev splits or, if there are none, the test splits."""
     parts = splits.get("dev") or splits.get("test") or ()
-    return task.measure_splits((split, answers[split.name]) for split in parts)
+    return task.evaluate_splits((split, answers[split.name]) for split in parts)
 
 
-def _mean(members: Sequence[_Member], measure: _MeasureFunction) -> _Member:
+def _mean(members: Sequence[_Member], evaluate: _EvaluateFunction) -> _Member:
     """Returns the mean of the members' answers, with the metrics of this mean."""
     answers = {}
     for name in members[0].answers:
         total = functools.reduce(operator.add, (m.answers[name] for m in members))
         answers[name] = total / len(members)
-    return _Member("ensemble", answers, measure(answers))
+    return _Member("ensemble", answers, evaluate(answers))
 
 
 def _search(
     candidates: Sequence[_Member],
     max_size: int,
     key: str,
-    measure: _MeasureFunction,
+    evaluate: _EvaluateFunction,
     log: Callable[[str], None],
 ) -> tuple[list[_Member], list[dict[str, Any]]]:
     """Searches greedily for the best ensemble.
@@ -219,7 +219,7 @@ def _search(
         candidates: the members to choose from.
         max_size: maximum number of members of the ensemble.
         key: the metric to maximize.
-        measure: returns the metrics of answers.
+        evaluate: returns the metrics of answers.
         log: logs a line for each turn.
 
     Returns:
@@ -230,7 +230,7 @@ def _search(
         raise InputError("--ensemble_search: there are no labels; pass --do_eval")
     remaining, chosen, turns = list(candidates), list[_Member](), list[dict[str, Any]]()
     while remaining and len(chosen) < max_size:
-        scores = [_mean([*chosen, m], measure).metrics[key] for m in remaining]
+        scores = [_mean([*chosen, m], evaluate).metrics[key] for m in remaining]
         score = max(scores)
         chosen.append(remaining.pop(scores.index(score)))
         folder = chosen[-1].folder

@@ -61,7 +61,7 @@ class Job:
     stream: IO[str]
 
     @property
-    def writes(self) -> bool:
+    def is_chief(self) -> bool:
         """Whether this worker is the chief, which writes the files and the log."""
         return is_chief(self.strategy)
 
@@ -72,16 +72,16 @@ class Job:
 
     def log(self, line: str) -> None:
         """Logs a line, if this worker writes."""
-        if self.writes:
+        if self.is_chief:
             print(line, file=self.stream, flush=True)
 
-    def change(self, **changes: Any) -> Self:
+    def replace(self, **fields: Any) -> Self:
         """Returns a copy of the job with changed fields of `config`."""
-        config = dataclasses.replace(self.config, **changes)
+        config = dataclasses.replace(self.config, **fields)
         return dataclasses.replace(self, config=config)
 
 
-def run(job: Job) -> dict[str, float]:
+def fine_tune(job: Job) -> dict[str, float]:
     """Trains, evaluates, predicts and exports, according to the settings of a job.
 
     Returns:
@@ -91,13 +91,13 @@ def run(job: Job) -> dict[str, float]:
 
     Raises:
         InputError: a flag or a file is wrong, or a file does not fit the model.
-        Stopped: a signal stopped the run, see `loop.run`.
+        Stopped: a signal stopped the run, see `loop.train`.
     """
     config, strategy, folder = job.config, job.strategy, job.folder
     _check_num_runs(config)
     run_file = RunFile(folder, (job.settings, config, job.model, job.devices))
     with loop.lock_output_dir(config, strategy):
-        if config.export_dir and job.writes:
+        if config.export_dir and job.is_chief:
             _check_export(config.export_dir, config.output_dir)
         _check_initial_weights(config)
         task, splits = prepare_task(job)
@@ -112,16 +112,16 @@ def run(job: Job) -> dict[str, float]:
         def add_results(metrics: Mapping[str, float]) -> None:
             # `RunContext` calls this function with the metrics of the predictions.
             results.update(metrics)
-            if job.writes:
+            if job.is_chief:
                 step = best.get("step") or count_steps(trainer.optimizer)
                 report.add_results(folder, {**metrics, "global_step": int(step)})
 
-        answer_split = functools.partial(answer, trainer, config)
-        context = RunContext(config, job.writes, job.log, answer_split, add_results)
+        predict_split = functools.partial(predict, trainer, config)
+        context = RunContext(config, job.is_chief, job.log, predict_split, add_results)
         task.predict_and_write(context, splits)
-        if config.initial_weights and not config.do_train and job.writes:
+        if config.initial_weights and not config.do_train and job.is_chief:
             _save_initial_weights(job, task, trainer.model)
-        if config.export_dir and job.writes:
+        if config.export_dir and job.is_chief:
             _export(job, task, trainer.model)
     if config.do_train:
         run_file.log_end(job.log)
@@ -145,7 +145,7 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
         The run with the best key metric.
 
     Raises:
-        InputError: see `loop.run`.
+        InputError: see `loop.train`.
     """
     config, key = convert_epochs(task, job.config), task.key_metric
     best_run: Any = None
@@ -157,7 +157,7 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
             seed = config.seed + number - 1
             settings = dataclasses.replace(config, seed=seed, output_dir=folder)
             job.log(f"Run {number} of {config.num_runs}: {folder}")
-        outcome = loop.run(task, settings, job.strategy, job.stream, run_file)
+        outcome = loop.train(task, settings, job.strategy, job.stream, run_file)
         all_metrics.append(outcome.best or outcome.metrics)
         # Without an evaluation, there is no key metric; but then there is only one run.
         scores = [metrics.get(key, 0.0) for metrics in all_metrics]
@@ -170,7 +170,7 @@ def train(job: Job, task: FineTuningTask, run_file: RunFile | None = None) -> lo
         for number, score in enumerate(scores, 1):
             job.log(f"  run {number}  {score:.4f}")
         job.log(f"  mean {mean:.4f}, spread {spread:.4f}")
-        if job.writes:
+        if job.is_chief:
             metadata.copy(job.folder / f"run-{best_number}", job.folder)
             summary = {"best": best_number, "mean": mean, "spread": spread}
             content = metadata.to_json({**summary, "runs": all_metrics})
@@ -269,7 +269,7 @@ def _encode(job: Job, task: FineTuningTask, split: Split) -> Split:
     return split
 
 
-def answer(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
+def predict(trainer: Trainer, config: FineTuningSettings, split: Split) -> Any:
     """Returns a model's answers to all examples of a split.
 
     The answers are the result of `FineTuningTask.postprocess`. All workers must make
@@ -388,7 +388,7 @@ def _export(job: Job, task: FineTuningTask, model: keras.Model) -> None:
 
 
 def _check_head(
-    config: FineTuningSettings, head: Mapping[str, Any], run: Mapping[str, Any]
+    config: FineTuningSettings, head: Mapping[str, Any], run_keys: Mapping[str, Any]
 ) -> None:
     """Checks that existing models have the same head as the task.
 
@@ -399,14 +399,14 @@ def _check_head(
     Args:
         config: the settings of the run.
         head: {key of `task.json`: the required value in all checked folders}.
-        run: {key of `task.json`: the required value in folders of runs}.
+        run_keys: {key of `task.json`: the required value in folders of runs}.
 
     Raises:
         InputError: a value differs.
     """
     output_dir = Path(config.output_dir)
     runs = (output_dir, *output_dir.glob("run-*"))
-    expected = {folder: {**run, **head} for folder in runs}
+    expected = {folder: {**run_keys, **head} for folder in runs}
     if not config.do_train:
         # Without training, the head comes from the run's folder or from the initial
         # weights. In the initial weights, the labels may have another order, because
@@ -444,7 +444,7 @@ def _read_saved_settings(job: Job) -> TaskSettings | None:
             # The folder has a head of another family. `_check_head` rejects its
             # `task.json` if the folder is the run's own or the run does not train.
             # Otherwise, or without a `task.json`, the folder is skipped.
-            _check_head(config, head={"kind": family.task_types[0]}, run={})
+            _check_head(config, head={"kind": family.task_types[0]}, run_keys={})
         elif stored and not (config.do_train and is_other):
             return type(job.settings).from_stored(stored, folder / metadata.TASK)
     return None

@@ -80,7 +80,7 @@ def lock_output_dir(
         yield
 
 
-def run(
+def train(
     task: Task,
     config: TrainingSettings,
     strategy: tf.distribute.Strategy,
@@ -138,7 +138,7 @@ def run(
                 flag=flag,
             )
             result = Run(config, trainer, checkpoints, reporter)
-            result.run()
+            result.train_and_evaluate()
         return result
 
 
@@ -174,7 +174,7 @@ class Run:
         """The number of updates until now."""
         return count_steps(self.trainer.optimizer)
 
-    def run(self) -> None:
+    def train_and_evaluate(self) -> None:
         """Trains and evaluates.
 
         Raises:
@@ -302,14 +302,14 @@ def _restore(task, config, model, checkpoints, log) -> int:
         log(f"Resuming from {newest}: weights, optimizer, {examples:,} examples seen")
     elif initial_weights:
         source = weights.open_source(initial_weights, config.checkpoint)
-        is_complete = not config.do_train  # training can add missing weights
+        strict = not config.do_train  # training can add missing weights
         group0 = config.init_from_group0
-        loaded = task.load(model, source, init_from_group0=group0, complete=is_complete)
+        loaded = task.load(model, source, init_from_group0=group0, strict=strict)
         log(f"Starting from {source.path}: {loaded}; fresh optimizer state")
         return 0
     elif config.do_train:
-        details = task.initialize(model)
-        log("Starting from random weights" + (f"; {details}" if details else ""))
+        note = task.initialize(model)
+        log("Starting from random weights" + (f"; {note}" if note else ""))
     else:
         raise InputError(
             f"--output_dir={config.output_dir}: no checkpoint to evaluate, and no "

@@ -14,7 +14,7 @@ from albert_tf.train.run_file import RunFile
 from albert_tf.train.settings import DistributionSettings
 
 
-def run(
+def pretrain(
     pretraining: PretrainingSettings,
     config: TrainingSettings,
     devices: DistributionSettings,
@@ -33,14 +33,14 @@ def run(
         last evaluation, or of the last training steps.
 
     Raises:
-        InputError: see `loop.run`.
-        Stopped: see `loop.run`.
+        InputError: see `loop.train`.
+        Stopped: see `loop.train`.
     """
     strategy = loop.prepare(config, devices)
     run_file = RunFile(Path(config.output_dir), (pretraining, config, devices))
     with loop.lock_output_dir(config, strategy):
         task = Pretraining(pretraining, evaluate=config.do_eval)
-        result = loop.run(task, config, strategy, log, run_file)
+        result = loop.train(task, config, strategy, log, run_file)
     if config.do_train and is_chief(strategy):
         log_line = functools.partial(print, file=log)
         # The log ends with a command to try: `albert-tf predict --model=...`. `options`

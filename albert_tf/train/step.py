@@ -193,7 +193,7 @@ class Trainer:
         return {**metrics, **self.task.evaluate_predictions(examples, metrics)}
 
     def predict(
-        self, source: batches.Source, batch_size: int
+        self, source: batches.Examples, batch_size: int
     ) -> Iterator[Mapping[str, np.ndarray]]:
         """Yields the predictions for examples, which need no labels.
 
@@ -237,7 +237,7 @@ class Trainer:
         return self._strategy.distribute_datasets_from_function(read_shard)
 
     @contextlib.contextmanager
-    def _translate_errors(self, source: batches.Source) -> Iterator[None]:
+    def _translate_errors(self, source: batches.Examples) -> Iterator[None]:
         """Turns TensorFlow's errors in a step into InputError.
 
         Args:

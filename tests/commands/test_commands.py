@@ -46,7 +46,7 @@ def test_every_script_of_the_checkout_is_a_command():
     scripts = {path.name for path in ROOT.glob("*.py")}
     assert scripts == set(commands.SCRIPTS.values())
     for name, script in commands.SCRIPTS.items():
-        assert f'commands.run("{name}")' in (ROOT / script).read_text()
+        assert f'commands.run_command("{name}")' in (ROOT / script).read_text()
 
 
 def test_the_version_is_that_of_the_package(call):

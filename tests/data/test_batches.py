@@ -38,14 +38,14 @@ SOURCES = []
 
 
 def by_length(lengths, pad_multiple=2, longest=11):
-    def make(rows, length):
+    def make_batch(rows, length):
         ids = np.zeros((len(rows), 2, length), np.int32)
         for row, count in zip(ids, lengths[rows], strict=True):
             assert count <= length
             row[:, :count] = 1
         return {"ids": ids, "number": rows[:, None].astype(np.int32)}
 
-    SOURCES.append(batches.BucketedExamples(lengths, make, longest, pad_multiple))
+    SOURCES.append(batches.BucketedExamples(lengths, make_batch, longest, pad_multiple))
     return SOURCES[-1]
 
 

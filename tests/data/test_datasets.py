@@ -56,7 +56,7 @@ def test_every_task_of_glue_has_a_data_set():
 
 @pytest.mark.parametrize("name", ["cola", "sst-2", "qqp", "sts-b", "qnli", "wnli"])
 def test_tables_of_glue_are_where_the_task_reads_them(publish, data, name, caplog):
-    task = catalogue.find(name)
+    task = catalogue.get_task(name)
     folder = data / "glue_own" / task.files["train"].partition("/")[0]
     server = publish(name, zipped(folder))
     for _ in range(2):

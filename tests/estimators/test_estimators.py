@@ -344,7 +344,7 @@ def test_pretrained_models_answer(base, tmp_path):
     assert (means < 0).all()
     embedder = albert_tf.Embedder(base, pooling="first")
     vectors = embedder.fit_transform(TEXTS[:3])
-    options = predict.AnswerSettings(task="embedding", pooling="first")
+    options = predict.PipelineSettings(task="embedding", pooling="first")
     [row] = predict.load(base, options)(TEXTS[:1])
     np.testing.assert_allclose(vectors[0], row["embedding"], atol=1e-6)
 

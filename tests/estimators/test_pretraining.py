@@ -65,7 +65,7 @@ def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot):
     flags = {"output_dir": str(folder), "do_eval": True, "train_batch_size": 5}
     run = TrainingSettings(**flags, **STEPS, **MORE)
     log = io.StringIO()
-    pretrain.run(settings, run, DistributionSettings(), log)
+    pretrain.pretrain(settings, run, DistributionSettings(), log)
     assert "the output bias from " in log.getvalue()
     ours, theirs = snapshot(trained.folder_), snapshot(folder)
     names = {path.name for path in theirs if path.name.startswith("model.ckpt-")}

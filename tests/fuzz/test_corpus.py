@@ -45,7 +45,7 @@ def read_flags(folder):
         contextlib.redirect_stderr(printed),
         pytest.raises(SystemExit) as end,
     ):
-        commands.run(command, [command, *arguments])
+        commands.run_command(command, [command, *arguments])
     assert end.value.code == 2
     raise InputError(printed.getvalue().removesuffix("\n"))
 

@@ -105,12 +105,12 @@ def both(tokens, arrays, tmp_path_factory):
     model = models.AlbertPretrainer(CONFIG, sentence_head=False)
     weights.save(model, pretrained, "tf1")
     weights.save(model, folder / "masked_lm", "hf", tokenizer=tokenizer)
-    fill = predict.load(pretrained, predict.AnswerSettings(task="fill_mask", top_k=3))
+    fill = predict.load(pretrained, predict.PipelineSettings(task="fill_mask", top_k=3))
     ours["gaps"] = [
         gap for row in fill({"text": t} for t in GAPS) for gap in row["gaps"]
     ]
     ours["ids"] = tokenizer.encode_batch(TEXTS)
-    score = predict.load(pretrained, predict.AnswerSettings(task="score"))
+    score = predict.load(pretrained, predict.PipelineSettings(task="score"))
     ours["scores"] = list(score(SCORED))
 
     plan = {"models": [*MODELS], "classify": [*RUNS], "gaps": GAPS, "texts": TEXTS}

@@ -17,7 +17,7 @@ from albert_tf import InputError, weights
 from albert_tf.model import models
 from albert_tf.serve import demo_page
 from albert_tf.serve.settings import PageSettings
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 
 # Gradio does not close sockets and event loops.
 pytestmark = [
@@ -163,4 +163,4 @@ def test_what_prevents_the_page_is_named(is_installed, monkeypatch):
         message = r"pip install 'albert_tf\[page\]'$"
     config = PageSettings(model="x", port=7)
     with pytest.raises(InputError, match=message):
-        demo_page.run(config, AnswerSettings(), io.StringIO())
+        demo_page.serve(config, PipelineSettings(), io.StringIO())

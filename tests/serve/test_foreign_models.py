@@ -128,7 +128,7 @@ def test_a_row_is_one_text_or_two_where_no_file_says(folder, tmp_path):
     lines.write_text("a file\ta list\na file\n")
     files = {"input_file": str(lines), "output_file": str(tmp_path / "answers.jsonl")}
     settings = predict.PredictSettings(model=str(path), **files)
-    predict.run(settings, predict.AnswerSettings(runtime="tensorflow"))
+    predict.write_answers(settings, predict.PipelineSettings(runtime="tensorflow"))
     answers = (tmp_path / "answers.jsonl").read_text().splitlines()
     for answer, expected in zip(map(json.loads, answers), (both, first), strict=True):
         assert answer["probabilities"] == pytest.approx(expected, abs=1e-6)
@@ -166,14 +166,14 @@ def test_a_released_checkpoint_answers_with_its_task(released, task):
         if "labels" in registry.find_pipeline_class(task).option_names
         else None
     )
-    options = predict.AnswerSettings(task=task, labels=labels)
+    options = predict.PipelineSettings(task=task, labels=labels)
     (answer,) = predict.load(path, options)([row])
     assert key in answer
     if "probabilities" in answer and labels:
         assert list(answer["probabilities"]) == ["x", "y"]
     if labels:
         with pytest.raises(InputError, match=rf"^--task={task}: needs --labels"):
-            predict.load(path, predict.AnswerSettings(task=task))
+            predict.load(path, predict.PipelineSettings(task=task))
     # The same with a task.json.
     written = {"kind": task, "labels": labels}
     (path / "task.json").write_text(json.dumps(written))
@@ -190,14 +190,14 @@ def test_a_released_checkpoint_answers_with_its_task(released, task):
     ],
 )
 def test_heads_of_squad_are_known_by_their_names(released, name, options, keys):
-    predictor = predict.load(released(name), predict.AnswerSettings(**options))
+    predictor = predict.load(released(name), predict.PipelineSettings(**options))
     (answer,) = predictor([QUESTION])
     assert answer.keys() - {"answer", "begin", "end", "probability"} == keys
 
 
 def test_labels_replace_those_of_a_folder(folder):
     path, row, _ = folder("classes")
-    options = predict.AnswerSettings(labels=("x", "y", "z"))
+    options = predict.PipelineSettings(labels=("x", "y", "z"))
     (answer,) = predict.load(path, options)([row])
     assert list(answer["probabilities"]) == ["x", "y", "z"]
 
@@ -237,7 +237,7 @@ def test_a_preset_of_kerashub_answers(tmp_path, data):
     path = tmp_path / "preset"
     model.save_to_preset(str(path))
     assert ModelFolder(path).task == {}
-    options = predict.AnswerSettings(task="classification", labels=("a", "b", "c"))
+    options = predict.PipelineSettings(task="classification", labels=("a", "b", "c"))
     (answer,) = predict.load(path, options)([TEXT])
     logits = model.predict(["a file"], verbose=0)[0]
     expected = np.exp(logits) / np.exp(logits).sum()

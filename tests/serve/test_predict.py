@@ -28,13 +28,13 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 load = predict.load
-TWO_AT_ONCE = predict.AnswerSettings(batch_size=2)
+TWO_AT_ONCE = predict.PipelineSettings(batch_size=2)
 
 
 @functools.cache
 def opened(path, **options):
     """Opens a folder once for all tests."""
-    return load(path, predict.AnswerSettings(**options))
+    return load(path, predict.PipelineSettings(**options))
 
 
 def answers(path, rows, **options):
@@ -220,7 +220,7 @@ def test_a_text_without_a_gap_is_refused(run_of, tmp_path, refuses):
     path = str(run_of("pretrained"))
     config = predict.PredictSettings(model=path, input_file=str(file))
     with refuses(f'{file}:2: no [MASK] in ""; expected one for each gap'):
-        predict.run(config, predict.AnswerSettings(task="fill_mask"))
+        predict.write_answers(config, predict.PipelineSettings(task="fill_mask"))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def run(monkeypatch):
     def call(path, arguments=(), **settings):
         config = predict.PredictSettings(model=str(path), **settings)
         log = io.StringIO()
-        predict.run(config, predict.AnswerSettings(), arguments, log)
+        predict.write_answers(config, predict.PipelineSettings(), arguments, log)
         first, _, rest = log.getvalue().partition("\n")
         assert first == f"Reading {path}/model.ckpt-best"
         return rest
@@ -362,7 +362,7 @@ def test_mistakes_are_named(run_of, tmp_path, run, refuses):
         "--task=regression: must be one of fill_mask, score, sentence_order, "
         "embedding, classification"
     ):
-        load(run_of("classification"), predict.AnswerSettings(task="regression"))
+        load(run_of("classification"), predict.PipelineSettings(task="regression"))
     with pytest.raises(InputError, match=r"^--layer=3: must be 1 to 2, or -1 for"):
         answers(run_of("pretrained"), [], task="embedding", layer=3)
     with pytest.raises(InputError, match=r"^texts as arguments and --input_file: give"):
@@ -384,7 +384,7 @@ def test_mistakes_are_named(run_of, tmp_path, run, refuses):
 )  # fmt: skip
 def test_an_option_of_another_task_is_refused(run_of, kind, options, message, cases):
     path, task = run_of(kind), None if cases.by_name.get(kind, [None] * 2)[1] else kind
-    mistake = refusal(load, path, predict.AnswerSettings(task=task, **options))
+    mistake = refusal(load, path, predict.PipelineSettings(task=task, **options))
     common = "--max_seq_length, --batch_size, --runtime"
     assert mistake.startswith(message.format(common))
 
@@ -405,7 +405,7 @@ def test_other_runtimes_give_the_same_answers(
         pytest.importorskip("onnxruntime")
     path, task = run_of(kind), None if kind == "classification" else kind
     expected = answers(path, rows, task=task)
-    predictor = load(path, predict.AnswerSettings(task=task, runtime=runtime))
+    predictor = load(path, predict.PipelineSettings(task=task, runtime=runtime))
     assert_alike(list(predictor(rows)), expected)
     monkeypatch.delattr(models.AlbertEncoder, "_encode")  # TensorFlow's layers
     assert_alike(list(predictor(rows[-1:])), expected[-1:])
@@ -418,7 +418,7 @@ def test_a_command_of_more_than_a_batch_is_computed_by_onnx_runtime(
     rows, log = [{"text": f"{SHORT} {n}"} for n in range(5)], []
 
     def answered(runtime, count, log=log.append):
-        options = predict.AnswerSettings(batch_size=2, runtime=runtime)
+        options = predict.PipelineSettings(batch_size=2, runtime=runtime)
         return list(load(run_of("classification"), options, log=log)(rows[:count]))
 
     expected = answered("tensorflow", 5)
@@ -457,7 +457,7 @@ def test_a_run_answers_with_its_best_checkpoint_unless_another_is_named(
             model=str(run / name), output_file=str(tmp_path / "answers"), **more
         )
         log = io.StringIO()
-        predict.run(config, predict.AnswerSettings(), [SHORT], log)
+        predict.write_answers(config, predict.PipelineSettings(), [SHORT], log)
         return (tmp_path / "answers").read_text(), log.getvalue()
 
     best, newest = answer(""), answer("", checkpoint="newest")
@@ -478,8 +478,8 @@ def test_half_a_surrogate_pair_is_taken(run_of):
 def test_the_casing_can_be_said(run_of, tmp_path, capsys):
     path = run_of("pretrained")
     config = predict.PredictSettings(model=str(path), do_lower_case=False)
-    options = predict.AnswerSettings(task="embedding")
-    predict.run(config, options, ["A File"], io.StringIO())
+    options = predict.PipelineSettings(task="embedding")
+    predict.write_answers(config, options, ["A File"], io.StringIO())
     cased = json.loads(capsys.readouterr().out)
     (lower,) = answers(path, [{"text": "A File"}], task="embedding")
     assert cased != lower

@@ -76,7 +76,7 @@ def rows_of(columns):
 
 def opened(folder, **options):
     """Opens a model with random weights in its head."""
-    predictor = predict.load(folder, predict.AnswerSettings(**options, batch_size=3))
+    predictor = predict.load(folder, predict.PipelineSettings(**options, batch_size=3))
     # With the initial range of 0.02, all probabilities would be nearly the same.
     head = getattr(predictor.model, "head", None)
     for variable in head.trainable_variables if head else ():
@@ -192,7 +192,7 @@ def test_embeddings_of_every_layer(run_of, served):
         ({"layer": 1}, found["mean"][:, 0]),
         ({"layer": 2, "pooling": "first"}, found["first"][:, 1]),
     ):
-        settings = predict.AnswerSettings(task="embedding", **options)
+        settings = predict.PipelineSettings(task="embedding", **options)
         expected = predict.load(run_of("regression"), settings)(TEXTS)
         expected = [answer["embedding"] for answer in expected]
         np.testing.assert_allclose(values, expected, atol=1e-5)

@@ -15,7 +15,7 @@ import json, sys
 from albert_tf import predict
 answers = []
 for folder, task, rows in json.load(sys.stdin):
-    options = predict.AnswerSettings(task=task)
+    options = predict.PipelineSettings(task=task)
     answers.append(list(predict.load(folder, options)(rows)))
 print(json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})]))
 """
@@ -30,7 +30,7 @@ def test_they_answer_without_tensorflow_and_alike(converted, cases, assert_alike
         run, written = converted(case, format)
         name = None if task else case
         given.append((str(written), name, rows))
-        options = predict.AnswerSettings(task=name)
+        options = predict.PipelineSettings(task=name)
         expected.append(list(predict.load(run, options)(rows)))
     result = subprocess.run(
         [sys.executable, "-c", ANSWER],
@@ -48,7 +48,7 @@ def test_they_answer_without_tensorflow_and_alike(converted, cases, assert_alike
 
 def refused(path, **options):
     with pytest.raises(InputError) as mistake:
-        predictor = predict.load(path, predict.AnswerSettings(**options))
+        predictor = predict.load(path, predict.PipelineSettings(**options))
         next(predictor([dict.fromkeys(predictor.fields, "[MASK]")]))
     return str(mistake.value)
 

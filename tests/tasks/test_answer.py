@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf.model import models
 from albert_tf.tasks import pretrained, text_graphs
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.tasks.settings.squad import SquadSettings
 from albert_tf.tasks.squad.graph import question_answering
 
@@ -44,7 +44,7 @@ def test_what_does_not_fit(function, build, options, message, tokenizer, tiny, r
 
 
 def test_targets_are_tokens(tokenizer, tiny, refuses):
-    options = AnswerSettings(targets=("file", "filex"))
+    options = PipelineSettings(targets=("file", "filex"))
     with refuses(
         "target 'filex': must be one token of the vocabulary, not ['▁file', 'x']"
     ):

@@ -69,7 +69,7 @@ def test_class_weights_weigh_the_loss_of_training_alone(split, task_of, given, w
     assert np.bincount(labels).tolist() == [3, 4]
     task = task_of(WORDS, class_weights=given)
     task.set_splits({"train": [train], "dev": [split("dev")]})
-    batch = task.training.make(np.arange(7), 24)
+    batch = task.training.make_batch(np.arange(7), 24)
     expected = np.array(weights)[labels]
     np.testing.assert_allclose(batch["example_weight"], expected, rtol=1e-6)
     outputs = task.build_model()(batch)
@@ -77,7 +77,7 @@ def test_class_weights_weigh_the_loss_of_training_alone(split, task_of, given, w
     each = -np.log(chances[np.arange(7), labels])
     wanted = np.average(each, weights=batch["example_weight"])
     assert loss_of(task, outputs, batch) == pytest.approx(wanted, rel=1e-5)
-    assert "example_weight" not in task.evaluation.make(np.arange(7), 24)
+    assert "example_weight" not in task.evaluation.make_batch(np.arange(7), 24)
 
 
 def loss_of(task, outputs, batch):
@@ -108,7 +108,7 @@ def released(task_of, write_checkpoint, golden, data):
         config = AlbertConfig.from_json_file(data / "model_small.config.json")
         task = task_of(GOLDEN[name], config)
         model = task.build_model()
-        task.load(model, write_checkpoint(recorded, f"{name}/"), complete=True)
+        task.load(model, write_checkpoint(recorded, f"{name}/"), strict=True)
         return task, model, recorded
 
     return make

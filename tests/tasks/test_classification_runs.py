@@ -66,7 +66,7 @@ def files_of(folder):
 
 def check_predictions(task, test, folder, ending=""):
     """Compares the files of a test table with each other; returns the site's words."""
-    declared = catalogue.find(task)
+    declared = catalogue.get_task(task)
     results = (folder / f"test_results{ending}.tsv").read_text().splitlines()
     outputs = np.array([line.split("\t") for line in results], float)
     assert outputs.shape == (TEN_ROWS, declared.num_outputs)
@@ -91,7 +91,7 @@ def check_predictions(task, test, folder, ending=""):
 def test_tasks_of_glue_train_evaluate_and_predict(run, glue, tmp_path, task):
     todo = {"do_eval": True, "do_predict": True, "skip_bad_rows": True}
     log = run(task_name=task, data_dir=glue, **todo, **TRAIN)
-    declared, folder = catalogue.find(task), tmp_path / "run"
+    declared, folder = catalogue.get_task(task), tmp_path / "run"
     assert "train: 10 sequences, " in log
     assert re.search(r"\n  [1-5] truncated to --max_seq_length=40, by \d+", log)
     skipped = f"{declared.path('train', glue)}: 1 of 11 rows are broken and skipped:"

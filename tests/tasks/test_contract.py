@@ -211,7 +211,7 @@ def test_the_loss_of_one_batch_falls(read):
     model = task.build_model()
     rows = np.arange(BATCH)
     length = task.settings.max_seq_length
-    batch = task.training.make(rows, length)
+    batch = task.training.make_batch(rows, length)
 
     def step():
         with tf.GradientTape() as tape:
@@ -238,7 +238,7 @@ def test_predictions_become_answers_metrics_and_files(read):
     def predictions(split):
         source = task.dataset([split], with_labels=False)
         for row in range(len(split.features)):
-            batch = source.make(np.array([row]), task.settings.max_seq_length)
+            batch = source.make_batch(np.array([row]), task.settings.max_seq_length)
             outputs = task.run_model(model, batch, training=False)
             kept = task.prediction_outputs(outputs, batch)
             yield {k: keras.ops.convert_to_numpy(v)[0] for k, v in kept.items()}

@@ -113,7 +113,7 @@ OFFICIAL = {
 @real_data
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_every_row_of_the_official_tables_is_read(name):
-    task = catalogue.find(name)
+    task = catalogue.get_task(name)
     for split, count in zip(("train", "dev", "test"), OFFICIAL[name], strict=True):
         if count is not None:
             table = task.read(split, SHARED / "data/glue")
@@ -159,10 +159,10 @@ NAMES |= dict.fromkeys(("MNLI-mm", "mismnli"), glue.MISMATCHED_MNLI)
 
 @pytest.mark.parametrize(("name", "task"), NAMES.items())
 def test_case_and_dashes_of_a_name_do_not_count(name, task, refuses):
-    assert catalogue.find(name) is task
+    assert catalogue.get_task(name) is task
     names = ", ".join(sorted(catalogue.TASKS))
     with refuses(f"--task_name=glue: must be one of {names} or custom"):
-        catalogue.find("glue")
+        catalogue.get_task("glue")
 
 
 def test_tables_are_found_below_the_root_and_in_the_tasks_own_folder(data, refuses):

@@ -238,7 +238,7 @@ def test_a_run_leaves_a_folder_that_answers(
     assert key in found
     assert answer.task.get("head") == ("linear" if is_squad else None)
     if "do_train" not in flags:
-        options = predict.AnswerSettings(threshold=0.0 if is_squad else None)
+        options = predict.PipelineSettings(threshold=0.0 if is_squad else None)
         assert list(predict.load(start, options)([row])) == [found]
         run(what, start, "run", **flags)  # again
         with pytest.raises(InputError, match=f"has the model '{start}', not "):

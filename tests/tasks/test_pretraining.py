@@ -325,7 +325,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path, refuses):
     sizes = {"train_batch_size": 4, "num_train_steps": 1, "num_warmup_steps": 0}
     config = loop.TrainingSettings(output_dir=str(tmp_path / "run"), **sizes)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    loop.run(task, config, strategy, io.StringIO())
+    loop.train(task, config, strategy, io.StringIO())
     # The model of this test has fewer ids than the vocabulary.
     values = json.loads((tmp_path / "run/albert_config.json").read_text())
     large = tmp_path / "large.json"
@@ -346,7 +346,7 @@ def test_a_run_keeps_to_its_vocabulary(files, data, tmp_path, refuses):
     for changes in ({}, {**fresh, "init_checkpoint": str(tmp_path / "run")}):
         changed = dataclasses.replace(config, **changes)
         with refuses(message):
-            loop.run(other, changed, strategy, io.StringIO())
+            loop.train(other, changed, strategy, io.StringIO())
     assert not (tmp_path / "other").exists()
     # Records without a description, as the release makes them, are used as before.
     os.remove(f"{path}.json")

@@ -77,7 +77,7 @@ def test_logits_loss_and_probabilities_are_the_released_ones(
     settings = RaceSettings(max_seq_length=24, max_qa_length=8, choices=4)
     made = race.MultipleChoice(settings, small, tokenizer)
     model = made.build_model()
-    made.load(model, write_checkpoint(recorded), complete=True)
+    made.load(model, write_checkpoint(recorded), strict=True)
     batch = {
         name: recorded[f"in/{name}"].reshape(3, 4, 24)
         for name in ("input_ids", "input_mask", "segment_ids")
@@ -128,13 +128,17 @@ def test_accuracies_of_all_and_of_each_level(make, split):
 def test_batches_have_the_answers_of_their_questions(make, split, tokenizer):
     answers = [2, 0, 1, 1, 0]
     found = split(answers)
-    batch = make().dataset([found], with_labels=True).make(np.array([4, 2, 0]), 16)
+    batch = (
+        make().dataset([found], with_labels=True).make_batch(np.array([4, 2, 0]), 16)
+    )
     assert batch["labels"].tolist() == [0, 1, 2]
     assert batch["input_ids"].shape == (3, 3, 16)
     wanted = tokenizer.encode("an string")
     ids = batch["input_ids"][0, 2].tolist()
     assert ids[3 : 3 + len(wanted)] == wanted  # after [CLS] object [SEP]
-    assert "labels" not in make().dataset([found], with_labels=False).make([1], 16)
+    assert "labels" not in make().dataset([found], with_labels=False).make_batch(
+        [1], 16
+    )
 
 
 def test_a_question_without_answer_cannot_be_learned(make, split, refuses):
@@ -163,7 +167,7 @@ def test_losses_and_answers_leave_out_choices_that_are_not_there(make, split):
     questions = split([1, 0], options=("list", "file")).examples + split([2]).examples
     both = made.encode_split(Split("dev", questions))
     model, source = made.build_model(), made.dataset([both], with_labels=True)
-    batch = source.make(np.arange(3), 40)
+    batch = source.make_batch(np.arange(3), 40)
     assert batch["input_ids"].shape == (3, 4, 40)
     outputs = model(batch)
     kept = np.array(made.prediction_outputs(outputs, batch)["outputs"])

@@ -18,9 +18,9 @@ from albert_tf.tasks import base, registry
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.pipelines import Example, Pipeline
 from albert_tf.tasks.serving import ServingFunction, TextInputs, text_specs
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.base import TaskSettings
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.text import inputs
 
 
@@ -59,11 +59,11 @@ class Even(base.FineTuningTask):
         [split] = splits
         labels = np.array([len(text.split()) % 2 for text in split.examples], np.int32)
 
-        def make(rows, length):
+        def make_batch(rows, length):
             batch = inputs.pad(split.features, rows, length, self.tokenizer.pad_id)
             return {**batch, "labels": labels[np.asarray(rows)]}
 
-        return self.bucket(split.features.lengths, make)
+        return self.bucket(split.features.lengths, make_batch)
 
     def build_model(self):
         return AlbertClassifier(self.config, 2)
@@ -122,14 +122,14 @@ def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, new_model, fine_
     for runtime in ("onnx", "litert"):
         if runtime == "onnx":
             pytest.importorskip("onnxruntime")
-        options = AnswerSettings(runtime=runtime)
+        options = PipelineSettings(runtime=runtime)
         assert list(predict.load(tmp_path / "run", options)(texts)) == answers
     predictor.export(tmp_path / "served")
     served = tf.saved_model.load(str(tmp_path / "served"))
     outputs = served.signatures["serving_default"](text=tf.constant(texts))
     assert [answer["even"] for answer in answers] == outputs["even"].numpy().tolist()
     with pytest.raises(InputError, match=r"threshold=0.5: even only takes --max_seq"):
-        predict.load(tmp_path / "run", AnswerSettings(threshold=0.5))
+        predict.load(tmp_path / "run", PipelineSettings(threshold=0.5))
     if importlib.util.find_spec("gradio"):
         page = demo_page.build(predictor)
         assert page.output_components[0].get_block_name() == "json"

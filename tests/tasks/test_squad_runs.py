@@ -250,7 +250,7 @@ def test_the_threshold_of_the_best_checkpoint_outlives_a_kill(run, files, monkey
     folder = run.root / "killed"
     best, noted = (read(folder / f"{n}.json") for n in ("model.ckpt-best", "task"))
     assert noted["null_score_diff_threshold"] not in (0.0, best["best_f1_thresh"])
-    monkeypatch.setattr(loop.Run, "run", killed)
+    monkeypatch.setattr(loop.Run, "train_and_evaluate", killed)
     with pytest.raises(KeyboardInterrupt):
         train(run, files, "2.0", "killed", num_train_steps=4, **steps)
     assert read(folder / "task.json") == noted

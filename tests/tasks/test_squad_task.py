@@ -55,7 +55,7 @@ def test_losses_are_the_released_ones(
     config = AlbertConfig.from_json_file(data / "model_small.config.json")
     task = task_of(config, pieces, *args)
     model = task.build_model()
-    task.load(model, write_checkpoint(recorded, f"{section}/"), complete=True)
+    task.load(model, write_checkpoint(recorded, f"{section}/"), strict=True)
     batch = {
         name.removeprefix("in/"): value
         for name, value in recorded.items()
@@ -101,7 +101,7 @@ def test_answers_do_not_depend_on_padding(head, dataset, pieces, tiny):
     def found(length):
         every = []
         for place, count in enumerate(windows.lengths):
-            batch = task.dataset([split_of(windows)], with_labels=False).make(
+            batch = task.dataset([split_of(windows)], with_labels=False).make_batch(
                 np.array([place]), length or int(count)
             )
             kept = task.prediction_outputs(model(batch), batch)
@@ -127,7 +127,9 @@ def test_answers_do_not_depend_on_padding(head, dataset, pieces, tiny):
 def test_more_candidates_than_positions_are_padded(dataset, pieces, tiny):
     windows = features.make_windows(dataset(("", ("", None))), pieces, WINDOWS)
     task = task_of(tiny(), pieces, start_n_top=6, end_n_top=4)
-    batch = task.dataset([split_of(windows)], with_labels=False).make(np.array([0]), 3)
+    batch = task.dataset([split_of(windows)], with_labels=False).make_batch(
+        np.array([0]), 3
+    )
     assert batch["input_ids"].shape == (1, 6)
     kept = task.prediction_outputs(task.build_model()(batch), batch)
     assert kept["end_top_index"].shape == (1, 24)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.model import models
 from albert_tf.serve import runtimes
 from albert_tf.serve.predict import Predictor
-from albert_tf.tasks.settings.answer import AnswerSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.tasks.settings.tagging import TaggingSettings
 from albert_tf.tasks.tagging import graph
 from albert_tf.tasks.tagging.pipeline import TokenClassificationPipeline
@@ -62,7 +62,7 @@ def answer_both_ways(model, tokenizer, labels, length):
     """Returns what answers texts in Python, and whose graph answers alike."""
     settings = TaggingSettings(labels=labels, max_seq_length=length)
     pipeline = TokenClassificationPipeline(
-        settings, model.config, tokenizer, AnswerSettings()
+        settings, model.config, tokenizer, PipelineSettings()
     )
     run = runtimes.build_runner(model, eagerly=True)
     predictor = Predictor(pipeline, lambda is_large: run, 3, "", {})

@@ -58,7 +58,7 @@ def test_labels_stand_on_the_first_token_of_each_word(encoded, tokenizer):
     )
     assert len(first) == len(last) == 1 and len(long) > 2
     ids = [tokenizer.cls_id, *first, *long, tokenizer.unk_id, *last, tokenizer.sep_id]
-    batch = task.dataset([split], with_labels=True).make(np.array([0]), 19)
+    batch = task.dataset([split], with_labels=True).make_batch(np.array([0]), 19)
     assert batch["input_ids"].tolist() == [ids + [tokenizer.pad_id] * (19 - len(ids))]
     rest = [-100] * (len(long) - 1)
     expected = [-100, 0, 1, *rest, 2, 0]
@@ -83,7 +83,7 @@ def test_every_word_of_a_long_sentence_is_labelled_once(length, encoded):
     source = task.dataset([split], with_labels=True)
     assert source.lengths.max() == min(length, 18)
     # What is learned is also what is predicted.
-    rows = [source.make(np.array([row]), length) for row in range(len(source))]
+    rows = [source.make_batch(np.array([row]), length) for row in range(len(source))]
     kept = [{"outputs": np.eye(3)[np.maximum(row["labels"][0], 0)]} for row in rows]
     answers = task.postprocess(split, iter(kept))
     np.testing.assert_array_equal(
@@ -113,7 +113,7 @@ def test_scores_and_files_are_those_worked_by_hand(encoded):
     assert files == {
         "dev_predictions.txt": "New York\tB-LOC\tB-LOC\nis O O\n\nOslo B-LOC O\n\n"
     }
-    task.measure_splits([(split, answers)])
+    task.evaluate_splits([(split, answers)])
     matrix = task.confusions["dev"]
     assert matrix.counts.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
     assert matrix.labels == LABELS

@@ -12,9 +12,9 @@ from albert_tf.serve import predict
 from albert_tf.serve.settings import PredictSettings
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.race.task import MultipleChoice
-from albert_tf.tasks.settings.answer import AnswerSettings
 from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.pipeline import PipelineSettings
 from albert_tf.tasks.settings.race import RaceRunSettings
 from albert_tf.tasks.settings.squad import SquadRunSettings
 from albert_tf.tasks.squad.task import QuestionAnswering
@@ -192,7 +192,7 @@ def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, root, tmp_path)
         for text, count in zip(texts, counts, strict=True)
     ]
     folders = [f"{root}/race{number}" for number in (1, 2)]
-    options = AnswerSettings(batch_size=2)
+    options = PipelineSettings(batch_size=2)
     each = [list(predict.load(folder, options)(questions)) for folder in folders]
     answers = list(predict.load_ensemble([f"{root}/race?"], options)(questions))
     for row, answer in enumerate(answers):
@@ -201,7 +201,7 @@ def test_raw_texts_get_the_mean_of_members_of_other_lengths(run, root, tmp_path)
         assert len(answer["probabilities"]) == counts[row]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, questions)))
     files = {"input_file": f"{tmp_path}/x.jsonl", "output_file": f"{tmp_path}/y.jsonl"}
-    predict.run(PredictSettings(model=",".join(folders), **files), options)
+    predict.write_answers(PredictSettings(model=",".join(folders), **files), options)
     lines = (tmp_path / "y.jsonl").read_text().splitlines()
     for written, answer in zip(map(json.loads, lines), answers, strict=True):
         assert written["probabilities"] == pytest.approx(answer["probabilities"])

@@ -43,7 +43,7 @@ class Numbers(classification.Classification):
         ids = random.integers(6, 1500, (46, 18), np.int32)
         self.labels = ids[:, 1] % 3 if labels is None else labels  # int32 [46]
 
-        def make(rows, length):
+        def make_batch(rows, length):
             mask = np.arange(length) < LENGTHS[rows][:, None]
             return {
                 "input_ids": (np.resize(ids.T, (length, 46)).T[rows] * mask).astype(
@@ -54,7 +54,7 @@ class Numbers(classification.Classification):
                 "labels": self.labels[rows],
             }
 
-        self.training = self.evaluation = BucketedExamples(LENGTHS, make, 18, 4)
+        self.training = self.evaluation = BucketedExamples(LENGTHS, make_batch, 18, 4)
         examples = [
             Example(str(n), "", None, str(label)) for n, label in enumerate(self.labels)
         ]
@@ -132,7 +132,7 @@ def test_scores_belong_to_their_examples(task, trained):
     accuracy = np.mean(outputs.argmax(-1) == task.labels)
     assert outcome.best["eval_accuracy"] == pytest.approx(accuracy)
     assert 0 < accuracy < 1
-    batch = task.evaluation.make(np.arange(46), 18)
+    batch = task.evaluation.make_batch(np.arange(46), 18)
     losses = classification.heads.classification_loss(
         outcome.trainer.model(batch)["logits"], task.labels
     )
@@ -219,7 +219,7 @@ def test_a_head_is_new_unless_the_file_has_one_that_fits(task, trained, caplog):
     assert other.load(two, path).endswith("the file's head does not fit: a new one")
     np.testing.assert_array_equal(two.head.output_dense.kernel, before)
     with pytest.raises(InputError, match=r"does not fit AlbertClassifier"):
-        other.load(two, path, complete=True)
+        other.load(two, path, strict=True)
     assert not caplog.records
 
 
@@ -249,7 +249,7 @@ def test_a_pooler_that_the_weights_lack_is_a_word_at_the_start(task, tmp_path):
     done = task.load(model, str(tmp_path / "hf"))
     assert "weights of the encoder (hf); a new pooler; a new head" in done
     with pytest.raises(InputError, match=r"not in the file: encoder\.pooler\.kernel"):
-        task.load(model, str(tmp_path / "hf"), complete=True)
+        task.load(model, str(tmp_path / "hf"), strict=True)
 
 
 def test_epochs_and_shares_become_steps(task, config):
@@ -278,7 +278,7 @@ def test_flags_change_the_config_of_the_weights(config, tmp_path, task):
 def test_several_runs_do_not_overwrite_a_single_one(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model.ckpt-3.index").write_text("")
-    assert refusal(finetune.run, job(config(num_runs=2))) == (
+    assert refusal(finetune.fine_tune, job(config(num_runs=2))) == (
         f"--output_dir={tmp_path}/run: has a single run; pass --num_runs=1 or use "
         f"another folder"
     )
@@ -348,5 +348,5 @@ def test_an_export_that_could_not_be_written_is_refused_first(config, tmp_path):
     ):
         settings = config(output_dir=str(run), export_dir=str(folder))
         message = f"--export_dir={folder}: {message}"
-        assert refusal(finetune.run, job(settings)) == message
+        assert refusal(finetune.fine_tune, job(settings)) == message
     assert not list(tmp_path.rglob("*.writing"))

@@ -140,7 +140,7 @@ def run(settings_of, files, tmp_path):
     def call(folder, *flags, config="dropout.json"):
         argv = [*flags_of(files, tmp_path / folder, config), *flags]
         log = io.StringIO()
-        pretrain.run(*settings_of(SCRIPT.name, *argv), log)
+        pretrain.pretrain(*settings_of(SCRIPT.name, *argv), log)
         return log.getvalue()
 
     return call

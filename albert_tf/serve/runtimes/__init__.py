@@ -132,7 +132,7 @@ def build_runner(
     # Without `eagerly`, the graph's inputs get the names and ranks of the first batch.
     call: Callable | None = compute if eagerly else None
 
-    def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def forward(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         nonlocal call
         if call is None:
             shapes = {name: [None] * x.ndim for name, x in batch.items()}
@@ -141,7 +141,7 @@ def build_runner(
         tensors = call({name: tf.constant(x) for name, x in batch.items()})
         return {name: value.numpy() for name, value in tensors.items()}
 
-    return run
+    return forward
 
 
 def choose(

@@ -27,7 +27,7 @@ from typing import Any
 from albert_tf import errors
 from albert_tf.data import json_values
 from albert_tf.data.files import read_text
-from albert_tf.data.json_values import describe, get
+from albert_tf.data.json_values import get, name_type
 from albert_tf.errors import InputError
 
 LETTERS = string.ascii_uppercase
@@ -154,7 +154,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
         # The default id is the location without the folder: "file:line".
         id = Path(location).name
     if not isinstance(id, str | int | float):
-        raise InputError(f"{location}: the id is {describe(id)}; expected a text")
+        raise InputError(f"{location}: the id is {name_type(id)}; expected a text")
     is_passage = "questions" in value
     if is_passage:
         texts = get(value, "questions", list, location)
@@ -174,7 +174,7 @@ def _parse(value: Any, level: str, location: str) -> Iterator[Question]:
     for i, text in enumerate(texts):
         question_location = f"{location}: question {i + 1}" if is_passage else location
         if not isinstance(text, str):
-            raise InputError(f"{question_location}: {describe(text)}; expected a text")
+            raise InputError(f"{question_location}: {name_type(text)}; expected a text")
         options = _parse_options(option_lists[i], question_location)
         answer = _parse_answer(answers[i], options, question_location)
         name = f"{id}-{i + 1}" if is_passage else str(id)

@@ -79,11 +79,11 @@ class MultipleChoice(base.FineTuningTask):
 
         features = split.features
 
-        def make(rows, length):
+        def make_batch(rows, length):
             batch = features.make_batch(rows, self._choices, length, self.tokenizer)
             return {**batch, "labels": labels[rows]} if with_labels else batch
 
-        return self.bucket(features.lengths, make)
+        return self.bucket(features.lengths, make_batch)
 
     def build_model(self):
         return AlbertMultipleChoice(self.config)

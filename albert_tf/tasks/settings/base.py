@@ -21,7 +21,7 @@ Stored = Literal["optional", "required"]
 _MARGIN = 4
 
 
-def stored_field(stored: Stored = "optional", **metadata: Any) -> Any:
+def saved_field(stored: Stored = "optional", **metadata: Any) -> Any:
     """Declares a field of `task.json` that is not a flag; its default is None.
 
     Args:

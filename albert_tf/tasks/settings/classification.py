@@ -10,7 +10,7 @@ from typing import Literal
 from albert_tf import flags
 from albert_tf.data.tables import Dialect
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import TaskSettings, stored_field
+from albert_tf.tasks.settings.base import TaskSettings, saved_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 CUSTOM = "custom"
@@ -91,11 +91,11 @@ class ClassificationSettings(TaskSettings):
     class_weights: tuple[str, ...] = flags.field(())
     # Whether each label is a JSON text, such as "1" for the number 1. Estimators store
     # labels in this form if the labels are numbers or booleans, not texts.
-    labels_are_json: bool | None = stored_field()
+    labels_are_json: bool | None = saved_field()
     # Lowest and highest label of a regression; predictions are clipped to them.
-    bounds: tuple[float, float] | None = stored_field()
+    bounds: tuple[float, float] | None = saved_field()
     # Number of texts per example.
-    texts: Literal[1, 2] | None = stored_field("required", must_match_head=True)
+    texts: Literal[1, 2] | None = saved_field("required", must_match_head=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,7 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf import flags
-from albert_tf.tasks.settings.base import TaskSettings, size_field, stored_field
+from albert_tf.tasks.settings.base import TaskSettings, saved_field, size_field
 from albert_tf.tasks.settings.fine_tuning import FineTuningSettings
 
 
@@ -53,7 +53,7 @@ class RaceSettings(TaskSettings):
         128, is_segment=True, has_margin=True, affects_encoding=True
     )
     # Maximum number of options of a question in the data of the run.
-    choices: int | None = stored_field()
+    choices: int | None = saved_field()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

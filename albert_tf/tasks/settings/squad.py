@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from albert_tf import flags
 from albert_tf.errors import InputError
-from albert_tf.tasks.settings.base import TaskSettings, size_field, stored_field
+from albert_tf.tasks.settings.base import TaskSettings, saved_field, size_field
 from albert_tf.tasks.settings.fine_tuning import FLAGS, FineTuningSettings
 
 
@@ -67,7 +67,7 @@ class SquadSettings(TaskSettings):
     # `_resolve_settings` in `tasks/squad/task.py` sets both fields first.
     #
     # "2.0" if a question of the files may have no answer, otherwise "1.1".
-    version: Literal["1.1", "2.0"] | None = stored_field(
+    version: Literal["1.1", "2.0"] | None = saved_field(
         "required", fallback="1.1", must_match_head=True
     )
     head: Literal["linear", "conditional"] | None = flags.field(
@@ -88,10 +88,10 @@ class SquadSettings(TaskSettings):
     )
     # The field above is the flag. This is the value used: the flag, its default, or a
     # fitted threshold. `task.json` stores it under the name of the flag.
-    threshold: float | None = stored_field("required", key="null_score_diff_threshold")
+    threshold: float | None = saved_field("required", key="null_score_diff_threshold")
     # Hash of the ids of the questions on which the threshold is fitted; "" if it is not
     # fitted.
-    threshold_fitted_on: str | None = stored_field()
+    threshold_fitted_on: str | None = saved_field()
     fit_threshold: bool = flags.field(False)
     train_feature_file: str | None = flags.field(None)
     predict_feature_file: str | None = flags.field(None)

@@ -151,12 +151,12 @@ class QuestionAnswering(base.FineTuningTask):
         windows: Windows = split.features
         has_targets = with_labels and split.name == "train"
 
-        def make(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        def make_batch(rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
             return windows.make_batch(
                 rows, max(length, self.settings.min_length), has_targets
             )
 
-        return self.bucket(windows.lengths, make)
+        return self.bucket(windows.lengths, make_batch)
 
     def build_model(self):
         settings = self.settings
@@ -265,9 +265,9 @@ class QuestionAnswering(base.FineTuningTask):
         is_new = self._threshold_from_flag
         threshold, fitted_on = settings.threshold, ""
         for split in splits.get("test", ()):
-            answers = context.answer(split)
+            answers = context.predict(split)
             path = split.examples.path
-            if context.settings.do_predict and context.writes:
+            if context.settings.do_predict and context.is_chief:
                 base.write_files(context, self.prediction_files(split, answers))
             if metrics := self.compute_metrics(split, answers):
                 context.log(f"{path}: {base.format_metrics(metrics)}")
@@ -284,7 +284,7 @@ class QuestionAnswering(base.FineTuningTask):
             # the one at the start of the run, in `description`.
             saved = {**self.description, **metadata.read_task(context.folder)}
             threshold, fitted_on = saved[THRESHOLD_KEY], saved[FITTED_ON_KEY]
-        elif context.writes:
+        elif context.is_chief:
             self._store(context.folder, threshold, fitted_on)
         self.settings = dataclasses.replace(
             settings, threshold=threshold, threshold_fitted_on=fitted_on

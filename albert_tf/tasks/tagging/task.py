@@ -138,7 +138,7 @@ class Tagging(base.FineTuningTask):
         features = split.features
         targets = self._get_targets(split)
 
-        def make(rows, length):
+        def make_batch(rows, length):
             batch = inputs.pad(features, rows, length, self.tokenizer.pad_id)
             if with_labels:
                 labels = np.full_like(batch["input_ids"], _NO_LABEL)
@@ -148,7 +148,7 @@ class Tagging(base.FineTuningTask):
                 batch["labels"] = labels
             return batch
 
-        return self.bucket(features.lengths, make)
+        return self.bucket(features.lengths, make_batch)
 
     def build_model(self):
         return AlbertTokenClassifier(self.config, len(self._labels))

@@ -15,7 +15,7 @@ _COMMON = ("task", "max_seq_length", "batch_size", "runtime")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerSettings(flags.Settings):
+class PipelineSettings(flags.Settings):
     """Task and prediction.
 
     The value None means the default of the task type.
