@@ -231,7 +231,7 @@ def test_a_row_that_cannot_be_made_use_of_is_named(write):
     def make(values):
         raise RowError(f"label {values[1]!r}")
 
-    refuses(write("a.tsv", "text\tlabel\na\t7\n"), "{}:2: label '7'", make_row=make)
+    refuses(write("a.tsv", "text\tlabel\na\t7\n"), "{}:2: label '7'", make=make)
 
 
 def test_broken_rows_are_skipped_and_noted_when_asked(write):
