@@ -98,12 +98,16 @@ def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND
             np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=bound)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("kind", MODELS)
+# LiteRT's converter is slow. Each other head is one dense layer, as in `pretrainer`.
+IN_LITERT = ("encoder", "pretrainer", "choices", "conditional")
+IN_RUNTIMES = [("litert", kind) for kind in IN_LITERT]
+IN_RUNTIMES += [pytest.param("onnx", kind, marks=NEEDS_ONNX) for kind in MODELS]
+
+
+@pytest.mark.parametrize(("format", "kind"), IN_RUNTIMES)
 def test_a_model_answers_as_in_keras_whatever_the_size_of_the_batch(
     kind, format, tiny, written
 ):
-    # LiteRT's converter is slow, and the encoder has all layers.
     layers = 2 if kind == "encoder" or format == "onnx" else 1
     build, names = MODELS[kind]
     model = random_weights(build(tiny(num_hidden_layers=layers)))

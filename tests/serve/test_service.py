@@ -43,7 +43,7 @@ CASES = {
     "linear": ("linear", {"version": "2.0"}, {"top_k": 5}, QUESTIONS),
 }
 # Other kinds use the same functions, or the test of the contract exports them.
-SAVED = ("many", "embeddings", "choice", "beams", "words")
+SAVED = ("many", "embeddings", "choice", "words")
 
 LOAD = """
 import json, numpy as np, tensorflow as tf, tensorflow_text
@@ -246,8 +246,9 @@ def test_no_rows_have_no_answers(name, served):
 
 # Keras knows the sizes here, unlike in a saved graph.
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
-def test_no_questions_have_no_answers_of_a_linear_head(predictors):
+@pytest.mark.parametrize("name", ["linear", "beams"])
+def test_no_questions_have_no_answers(name, predictors):
     none = tf.constant([], tf.string)
-    outputs = predictors["linear"].serving_fn().answer(question=none, context=none)
+    outputs = predictors[name].serving_fn().answer(question=none, context=none)
     assert outputs["answer"].shape == outputs["begin"].shape == (0,)
     assert len(outputs["n_best_answers"]) == 0
