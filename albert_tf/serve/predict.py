@@ -46,7 +46,8 @@ if TYPE_CHECKING:  # not imported at run time: exported models need no Keras
 # Number of inputs that are in memory together, and are sorted by length.
 _INPUTS_TO_SORT = 2048
 
-Log = Callable[[str], None]
+# Deprecated: the former name of `PipelineSettings`.
+AnswerSettings = PipelineSettings
 
 
 @dataclasses.dataclass
@@ -296,7 +297,7 @@ def load(
     *,
     checkpoint: str = "best",
     files: ModelFileSettings = ModelFileSettings(),
-    log: Log | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Predictor:
     """Opens a model for raw text.
 
@@ -414,7 +415,7 @@ def _load_weights(
     folder: ModelFolder,
     pipeline: Any,
     options: PipelineSettings,
-    log: Log | None,
+    log: Callable[[str], None] | None,
 ) -> Predictor:
     """Builds the Keras model of a task, and loads its weights."""
     from albert_tf import weights

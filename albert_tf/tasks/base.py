@@ -222,7 +222,7 @@ class RunContext:
 
     Attributes:
         settings: the run's settings.
-        is_chief: whether this worker writes files.
+        is_chief: whether this worker is the chief, which writes the files.
         log: logs a line.
         predict: returns the answers to a split, see `FineTuningTask.postprocess`. All
             workers must call it, because each predicts a part of the examples.

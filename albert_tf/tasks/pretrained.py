@@ -109,8 +109,7 @@ class FillMask(_MaskedLM):
         num_removed = text.count(MASK) - count
         gaps += [[]] * num_removed
         note = {"beyond_length": num_removed} if num_removed else {}
-        text = fill_masks(text, gaps, self.tokenizer)
-        return {"gaps": gaps, **note, "filled": text}
+        return {"gaps": gaps, **note, "filled": fill_masks(text, gaps, self.tokenizer)}
 
 
 class Score(_MaskedLM):

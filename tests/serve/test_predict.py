@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 load = predict.load
-TWO_AT_ONCE = predict.PipelineSettings(batch_size=2)
+# By the former name of `PipelineSettings`, which still works.
+TWO_AT_ONCE = predict.AnswerSettings(batch_size=2)
 
 
 @functools.cache

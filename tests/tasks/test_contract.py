@@ -112,7 +112,7 @@ FAMILIES = ("classification", "multiple_choice", "token_classification", "squad 
 # The kinds whose runs are killed. Only question answering stores more than weights.
 KILLED = ("classification", "squad 2.0")
 # tests/serve/test_service.py tests the SavedModels of the other kinds.
-EXPORTED = ("classification", "squad 2.0")
+EXPORTED = ("classification", "regression", "squad 1.1", "squad 2.0")
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

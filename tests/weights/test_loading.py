@@ -91,9 +91,6 @@ def max_difference(a, b):
 
 HAS_NAMES = [(format, kind) for format in NAMES for kind in MODELS]
 HAS_NAMES.remove(("hf", "conditional"))
-# Keras's own format treats all heads alike.
-for kind in ("masked_lm", "classifier", "tokens", "span"):
-    HAS_NAMES.remove(("keras", kind))
 
 
 @pytest.mark.parametrize(("format", "kind"), HAS_NAMES)
