@@ -18,14 +18,19 @@ UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
-.PHONY: demo test test-jax test-torch test-hf test-page test-beam test-notebooks lint package \
-  audit docs format clean
+.PHONY: demo test test-slow test-jax test-torch test-hf test-page test-beam test-notebooks \
+  lint package audit docs format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
 
 test: $(VENV)/.dev
 	$(RUN) -m pytest
+
+# The longest cases of parametrized tests, for which `make test` runs similar ones, and the
+# notebooks that `make test-notebooks` omits.
+test-slow: $(VENV)/.dev
+	$(RUN) -m pytest -m slow
 
 # Tests that compare with Hugging Face's programs. They need PyTorch's standard wheel, which
 # installs gigabytes.
@@ -40,14 +45,15 @@ test-page: $(VENV)/.page
 test-beam: $(VENV)/.beam
 	$(RUN) -m pytest -n 0 -rs tests/corpus/test_beam.py
 
-# Executes all notebooks, and checks what they say about their results.
+# Executes the faster notebooks, and checks what they say about their results.
 test-notebooks: $(VENV)/.dev
-	$(RUN) -m pytest -n 0 -m notebook tests/notebooks
+	$(RUN) -m pytest -n 0 -m "notebook and not slow" tests/notebooks
 
 # `make test` runs these tests of layers, models and optimizers on TensorFlow; these targets
 # run them on another backend of Keras. They use one process, because a second process would
 # compile the same functions again.
 test-torch: $(VENV)/.hf
+test-jax: $(VENV)/.jax
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
@@ -103,6 +109,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 $(VENV)/.hf: $(VENV)/.dev
 	$(INSTALL) -e '.[hf]'
+	@touch $@
+
+$(VENV)/.jax: $(VENV)/.dev
+	$(INSTALL) -e '.[jax]'
 	@touch $@
 
 $(VENV)/.page: $(VENV)/.dev

@@ -30,6 +30,12 @@ def tiny(**changes):
     return AlbertConfig(**{**sizes, **changes})
 
 
+def slow_except(fast, cases):
+    """Marks the cases of a parametrized test as slow, except those in `fast`."""
+    assert set(fast) <= set(cases)
+    return [c if c in fast else pytest.param(c, marks=pytest.mark.slow) for c in cases]
+
+
 def refusal(call, *arguments, **options):
     """Returns the message of the InputError that a call raises."""
     with pytest.raises(InputError) as refused:

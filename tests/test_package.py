@@ -12,7 +12,7 @@ import albert_tf
 from albert_tf.model import models, optimizers
 
 
-def run(code, *arguments, backend="numpy"):  # the one that is there soonest
+def run(code, *arguments, backend="tensorflow"):
     command = [sys.executable, "-c", code, *map(str, arguments)]
     done = subprocess.run(
         command,
@@ -32,11 +32,12 @@ def test_keras_loads_a_saved_model_after_the_import_of_its_classes(tmp_path, tin
     model.save(tmp_path / "model.keras")
     code = """
 import sys
+import albert_tf
+assert albert_tf.tasks.__name__ == "albert_tf.tasks"
+types = albert_tf.models.AlbertClassifier, albert_tf.optimizers.Lamb
 import keras
-from albert_tf import models, optimizers
 model = keras.models.load_model(sys.argv[1])
-assert type(model) is models.AlbertClassifier
-assert type(model.optimizer) is optimizers.Lamb
+assert (type(model), type(model.optimizer)) == types
 print(float(abs(keras.ops.convert_to_numpy(model.head.output_dense.kernel)).sum()))
 """
     expected = np.abs(model.head.output_dense.kernel).sum()
@@ -45,11 +46,6 @@ print(float(abs(keras.ops.convert_to_numpy(model.head.output_dense.kernel)).sum(
 
 
 def test_modules_are_there_as_attributes():
-    code = """
-import albert_tf
-print(albert_tf.optimizers.Lamb.__name__, albert_tf.tasks.__name__)
-"""
-    assert run(code) == "Lamb albert_tf.tasks\n"
     rooms = [module.name for module in pkgutil.iter_modules(albert_tf.__path__)]
     for name in {*rooms, *albert_tf.__all__} - {"__main__"}:
         assert getattr(albert_tf, name).__name__.endswith(name)
@@ -57,12 +53,10 @@ print(albert_tf.optimizers.Lamb.__name__, albert_tf.tasks.__name__)
         albert_tf.absent  # noqa: B018
 
 
-def test_the_package_alone_imports_no_tensorflow_and_comes_at_once():
+def test_the_package_alone_imports_no_tensorflow():
     code = """
-import sys, time
-begin = time.process_time()
+import sys
 import albert_tf
-print(time.process_time() - begin)
 assert not {"keras", "numpy", "tensorflow"} & sys.modules.keys()
 """
-    assert min(float(run(code)) for _ in range(3)) < 0.1
+    run(code)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pandas
 import pytest
-from helpers import refusal
+from helpers import refusal, slow_except
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
@@ -146,9 +146,9 @@ def test_exports_answer_texts_or_take_ids(model, tmp_path):
     ("labels", "classes"),
     [
         ([1, -1], [-1, 1]),
-        ([False, True], [False, True]),
+        pytest.param([False, True], [False, True], marks=pytest.mark.slow),
         ([10.0, 2.5, -0.5], [-0.5, 2.5, 10.0]),
-        (["10", "yes", "2"], ["2", "10", "yes"]),
+        pytest.param(*(["10", "yes", "2"], ["2", "10", "yes"]), marks=pytest.mark.slow),
     ],
 )
 def test_labels_keep_their_types_and_their_order(
@@ -295,7 +295,7 @@ PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", slow_except(("labels", "questions"), PIPELINES))
 def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     kind, settings, rows = PIPELINES[name]
     short = {"max_seq_length": 11, "batch_size": 2, "epochs": 0.5, **settings}

@@ -8,7 +8,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
-from helpers import read_tf1, refusal
+from helpers import read_tf1, refusal, slow_except
 from keras import ops
 
 from albert_tf import weights
@@ -775,7 +775,9 @@ def test_every_layer_uses_the_parameters_of_its_group(
         assert "".join(str(distinct.index(one)) for one in used[kind]) == expected
 
 
-@pytest.mark.parametrize("name", RECORDED_HEADS)
+@pytest.mark.parametrize(
+    "name", slow_except(("pretraining", "squad_v2"), RECORDED_HEADS)
+)
 def test_every_dropout_changes_the_outputs_in_its_own_way(name, drops, arrays):
     model = recorded_model(name)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
+from helpers import slow_except
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -18,6 +19,7 @@ BADGE = re.compile(
 COMMAND = re.compile(r"^( *)!(?:.*\\\n)*.*$", re.MULTILINE)
 NOISE = re.compile(r"\w+Warning|Traceback|^error: |^[IWEF]\d{4} ", re.MULTILINE)
 SECONDS_A_CELL = 900
+FAST = ("02", "03")
 
 # What the text of a notebook says of its figures; run in it, after its last cell.
 CLAIMS = {
@@ -100,7 +102,11 @@ def checkout(tmp_path):
 @pytest.mark.notebook
 # What the kernel and its client say of their own interfaces is not about this package.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    slow_except([path for path in NOTEBOOKS if path.stem[:2] in FAST], NOTEBOOKS),
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_its_figures_hold(path, checkout):
     notebook = read(path)
     for cell in code_of(notebook):

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from helpers import slow_except
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf import commands, weights
@@ -109,7 +110,10 @@ def test_outputs_that_differ_fail_the_check(refuses):
     convert._compare("padding", ours, theirs, np.array([[1, 0]]), 0.0)
 
 
-@pytest.mark.parametrize("kind", [models.AlbertPretrainer, models.AlbertEncoder])
+KINDS = [models.AlbertPretrainer, models.AlbertEncoder]
+
+
+@pytest.mark.parametrize("kind", slow_except(KINDS[:1], KINDS))
 @pytest.mark.parametrize("format", ["tf1", "hf", "keras"])
 def test_a_model_grows(kind, format, tmp_path, capsys, config):
     model = kind(config)

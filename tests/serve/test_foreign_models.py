@@ -6,7 +6,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from helpers import refusal
+from helpers import refusal, slow_except
 
 from albert_tf import InputError, weights
 from albert_tf.model import models
@@ -93,19 +93,15 @@ def convert_to(format, path, output):
 
 
 # tests/weights/test_loading.py writes the weights of all heads in all formats.
-@pytest.mark.parametrize(
-    ("name", "format"),
-    [
-        *(
-            ("classes", "tf1"),
-            ("classes", "keras"),
-            ("spans", "keras"),
-            ("several", "hf"),
-        ),
-        *(("number", "hf"), ("tags", "tf1"), ("classes", "hf"), ("spans", "hf")),
-    ],
-)
-def test_a_converted_folder_answers_alike(folder, tmp_path, name, format):
+CONVERTED = [("classes", "tf1"), ("classes", "hf"), ("classes", "keras")]
+CONVERTED += [("spans", "hf"), ("spans", "keras"), ("several", "hf"), ("number", "hf")]
+CONVERTED += [("tags", "tf1")]
+FAST = [("classes", "tf1"), ("several", "hf"), ("spans", "keras")]
+
+
+@pytest.mark.parametrize("case", slow_except(FAST, CONVERTED), ids=" ".join)
+def test_a_converted_folder_answers_alike(folder, tmp_path, case):
+    name, format = case
     path, row, _ = folder(name)
     output = str(tmp_path / "new") + ("/a.keras" if format == "keras" else "")
     convert_to(format, path, output)

@@ -21,9 +21,24 @@ print(json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})]
 """
 
 
-def test_they_answer_without_tensorflow_and_alike(converted, cases, assert_alike):
-    asked = [(case, "onnx") for case in cases.by_name]
-    asked += [("classification", "litert"), ("fill_mask", "litert")]
+FAST = ("classification", "multiple_choice", "linear", "fill_mask")
+OTHERS = ("multi_label", "regression", "question_answering", "token_classification")
+OTHERS += ("score", "sentence_order")
+
+
+@pytest.mark.parametrize(
+    ("onnx", "litert"),
+    [
+        (FAST, ("classification",)),
+        pytest.param(OTHERS, ("fill_mask",), marks=pytest.mark.slow),
+    ],
+    ids=["frequent", "others"],
+)
+def test_they_answer_without_tensorflow_and_alike(
+    converted, cases, assert_alike, onnx, litert
+):
+    assert {*FAST, *OTHERS} == set(cases.by_name)
+    asked = [(case, "onnx") for case in onnx] + [(case, "litert") for case in litert]
     given, expected = [], []
     for case, format in asked:
         _, task, rows = cases.by_name[case]

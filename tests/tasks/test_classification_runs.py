@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from helpers import slow_except
 
 from albert_tf.errors import InputError
 from albert_tf.tasks import catalogue
@@ -87,7 +88,10 @@ def check_predictions(task, test, folder, ending=""):
 
 
 # Every kind of table and of head; tests/tasks/test_glue.py reads all tables.
-@pytest.mark.parametrize("task", ["cola", "qqp", "sts-b", "mnli"])
+TASKS = ["cola", "qqp", "sts-b", "mnli"]
+
+
+@pytest.mark.parametrize("task", slow_except(("qqp", "sts-b"), TASKS))
 def test_tasks_of_glue_train_evaluate_and_predict(run, glue, tmp_path, task):
     todo = {"do_eval": True, "do_predict": True, "skip_bad_rows": True}
     log = run(task_name=task, data_dir=glue, **todo, **TRAIN)

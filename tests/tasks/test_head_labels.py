@@ -147,8 +147,11 @@ def numbers(text):
 
 @pytest.mark.parametrize(
     ("what", "training"),
-    [("mnli", {}), *((what, TRAIN) for what in CASES)],
-    ids=["evaluation", *CASES],
+    [
+        *(("mnli", {}), ("custom", TRAIN)),
+        *(pytest.param(w, TRAIN, marks=pytest.mark.slow) for w in ("mnli", "tagging")),
+    ],
+    ids=["evaluation", "custom", "mnli", "tagging"],
 )
 def test_the_order_of_a_head_changes_nothing(model, run, what, training):
     kind, labels = CASES[what]
@@ -212,11 +215,12 @@ def test_own_tables_and_sentences_take_labels_from_the_head(model, run):
     assert f"its labels: {', '.join(more)}" in log
 
 
+SLOW_TRAIN = pytest.param(TRAIN, marks=pytest.mark.slow)
 ASKED = {"question": "what is a file?", "context": "a file is a list"}
 
 
 # Of each: the kind of the head, its labels, a row to answer, and a key of the answer.
-@pytest.mark.parametrize("flags", [{}, TRAIN], ids=["predicts", "trains"])
+@pytest.mark.parametrize("flags", [{}, SLOW_TRAIN], ids=["predicts", "trains"])
 @pytest.mark.parametrize(
     ("what", "kind", "labels", "row", "key"),
     [

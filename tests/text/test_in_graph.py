@@ -6,7 +6,7 @@ import random
 import pytest
 import sentencepiece
 import tensorflow as tf
-from helpers import DATA, SHARED, SMALL_MODEL
+from helpers import DATA, SHARED, SMALL_MODEL, slow_except
 
 from albert_tf.text import in_graph, tokenization
 
@@ -20,15 +20,13 @@ HARD = [
 ]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        *((kind, lower, False) for kind in ("spm", "words") for lower in (True, False)),
-        ("spm", True, True),
-        ("words", True, True),
-    ],
-    ids=str,
-)
+# By kind of the vocabulary, lower-casing and keeping accents.
+PAIRS = [(kind, lower, False) for kind in ("spm", "words") for lower in (True, False)]
+PAIRS += [("spm", True, True), ("words", True, True)]
+FAST = [("spm", True, False), ("words", True, True)]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=str)
 def pair(request, tmp_path_factory):
     """A Python tokenizer, the same in a graph with offsets, and recorded rows."""
     kind, lower, accents = request.param
@@ -54,6 +52,7 @@ def test_recorded_ids(pair):
     assert ids.to_list() == [row[4] for row in rows]
 
 
+@pytest.mark.parametrize("pair", slow_except(FAST, PAIRS), indirect=True, ids=str)
 def test_every_character_is_cleaned_as_in_python(pair):
     tokenizer, graph, _ = pair
     # Of the planes 2 and 3, only compatibility ideographs change.
@@ -86,9 +85,7 @@ def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair):
     assert ids == [tokenizer.encode("the \ufffd\ufffd test")]
 
 
-@pytest.mark.parametrize(
-    "pair", [("spm", True, True), ("words", True, False)], indirect=True, ids=str
-)
+@pytest.mark.parametrize("pair", slow_except(FAST[:1], FAST), indirect=True, ids=str)
 def test_a_saved_model_keeps_ids_and_offsets(pair, tmp_path):
     tokenizer, graph, _ = pair
     texts = tf.constant(HARD)
@@ -123,6 +120,7 @@ def test_batches_of_any_size_pass_a_dataset(pair):
     assert graph(tf.constant([], tf.string)).to_list() == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the official vocabulary is not here")
 @pytest.mark.parametrize("lower", [True, False])
 def test_a_real_text_has_the_ids_of_python(lower):
@@ -190,6 +188,7 @@ def test_offsets_of_bytes_and_folded_characters_are_those_of_python(tmp_path):
     assert_same_offsets(tokenizer, graph, texts + fuzzed(300, texts))
 
 
+@pytest.mark.parametrize("pair", FAST, indirect=True, ids=str)
 def test_only_the_beginning_of_long_texts_is_tokenized(pair):
     tokenizer, _, _ = pair
     graph = in_graph.GraphTokenizer(tokenizer, 7)
@@ -202,6 +201,12 @@ def test_only_the_beginning_of_long_texts_is_tokenized(pair):
 
 
 # --- words ---
+
+split_words = tf.function(
+    in_graph.split_words,
+    input_signature=[tf.TensorSpec([None], tf.string)],
+    autograph=False,
+)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +223,7 @@ def test_only_the_beginning_of_long_texts_is_tokenized(pair):
     ],
 )
 def test_words_and_offsets(text, words):
-    split = tf.function(in_graph.split_words)
-    parts = [part.to_list() for part in split(tf.constant(["a b", text, "c"]))]
+    parts = [part.to_list() for part in split_words(tf.constant(["a b", text, "c"]))]
     assert [word.decode() for word in parts[0][1]] == words.split()
     assert [len(part[1]) for part in parts[1:]] == [len(parts[0][1])] * 2
     for word, begin, end in zip(*(part[1] for part in parts), strict=True):

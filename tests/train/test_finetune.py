@@ -112,7 +112,11 @@ def weights_of(outcome):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"gradient_accumulation_steps": 2}, {"xla": True}]
+    "settings",
+    [
+        {"gradient_accumulation_steps": 2},
+        pytest.param({"xla": True}, marks=pytest.mark.slow),
+    ],
 )
 def test_batches_of_any_length_in_pieces_make_the_same_steps(
     task, config, trained, settings
@@ -187,6 +191,7 @@ def test_training_stops_when_it_gets_no_better(config, task):
     assert "Stopped at step" in again.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     log = io.StringIO()
