@@ -1,6 +1,5 @@
 """What `import albert_tf` alone gives, in processes of their own."""
 
-import os
 import pkgutil
 import subprocess
 import sys
@@ -12,15 +11,9 @@ import albert_tf
 from albert_tf.model import models, optimizers
 
 
-def run(code, *arguments, backend="tensorflow"):
+def run(code, *arguments):
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"KERAS_BACKEND": backend},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

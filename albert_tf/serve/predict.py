@@ -425,19 +425,19 @@ def _load_weights(
     kind, serving_fn = task["kind"], None
     if task_class := registry.find_task_class(kind):
         fine_tuned = task_class(pipeline.settings, folder.config, folder.tokenizer)
-        model, parts = fine_tuned.build_model(), ("encoder", "head")
+        model, groups = fine_tuned.build_model(), ("encoder", "head")
         # The description also has the keys that the stored task lacks.
         task = {**task, **fine_tuned.description}
         serving_fn = functools.partial(fine_tuned.serving_fn, model, options.threshold)
     else:
-        model, parts = pipeline.build_model(), pipeline.parts
+        model, groups = pipeline.build_model(), pipeline.weight_groups
         if kind == "embedding":
             embed = functools.partial(text_graphs.embeddings, model, folder.tokenizer)
             length = pipeline.max_seq_length
             serving_fn = functools.partial(embed, max_seq_length=length)
     # The weights may lack the pooler if no head of the model reads it.
     optional = () if getattr(model, "head_reads_pooler", True) else "encoder.pooler"
-    weights.load(model, folder.source, only=parts, allow_missing=optional, warn=False)
+    weights.load(model, folder.source, only=groups, allow_missing=optional, warn=False)
     open_model = functools.partial(
         runtimes.choose, model, pipeline.output_names, options.runtime, log=log
     )

@@ -63,7 +63,7 @@ class Classification(base.FineTuningTask):
         threshold, flag = run_settings.threshold, "--threshold_to_export="
         check_threshold(task.labels or (), task.kind == "multi_label", threshold, flag)
         splits: dict[str, list[Split]] = {}
-        for part in run_settings.parts:
+        for part in run_settings.split_names:
             # A part can have several tables, such as "dev" and "dev_mismatched".
             names = [name for name in task.files if name.startswith(part)]
             if not names:

@@ -22,19 +22,19 @@ class PretrainedPipeline(pipelines.Pipeline):
     """Base of the pipelines for models without fine-tuning.
 
     Attributes:
-        parts: parts of the model to load: "encoder", and "masked_lm" or "sentence" for
-            a head.
+        weight_groups: groups of weights to load: "encoder", and "masked_lm" or
+            "sentence" for a head.
     """
 
-    parts: ClassVar[tuple[str, ...]]
+    weight_groups: ClassVar[tuple[str, ...]]
 
     def build_model(self) -> "keras.Model":
         """Creates the model with the global dtype policy."""
         from albert_tf.model import models
 
-        if self.parts == ("encoder",):
+        if self.weight_groups == ("encoder",):
             return models.AlbertEncoder(self.config)
-        sentence_head = "sentence" in self.parts
+        sentence_head = "sentence" in self.weight_groups
         return models.AlbertPretrainer(self.config, sentence_head=sentence_head)
 
 
@@ -43,7 +43,7 @@ class _MaskedLM(PretrainedPipeline):
 
     fields = dict.fromkeys(["text"], pipelines.ONE_TEXT)
     output_names = ("mlm_logits",)
-    parts = ("encoder", "masked_lm")
+    weight_groups = ("encoder", "masked_lm")
 
     def _make_inputs(self, ids: list[int], positions: Any) -> dict[str, np.ndarray]:
         """Returns the model's inputs for ids, and for the positions to predict."""
@@ -154,7 +154,7 @@ class SentenceOrder(PretrainedPipeline):
 
     fields = dict.fromkeys(["text_a", "text_b"], pipelines.ONE_TEXT)
     output_names = ("sop_logits",)
-    parts = ("encoder", "sentence")
+    weight_groups = ("encoder", "sentence")
 
     def preprocess(self, row):
         # An exported model also computes the masked LM, and requires positions. The
@@ -173,7 +173,7 @@ class Embedding(PretrainedPipeline):
 
     option_names = ("layer", "pooling")
     fields = dict.fromkeys(["text"], pipelines.ONE_TEXT)
-    parts = ("encoder",)
+    weight_groups = ("encoder",)
 
     def __init__(self, settings, config, tokenizer, options):
         super().__init__(settings, config, tokenizer, options)

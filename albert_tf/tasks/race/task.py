@@ -38,7 +38,8 @@ class MultipleChoice(base.FineTuningTask):
     @classmethod
     def read_examples(cls, settings, saved_settings, run_settings, log):
         splits: Splits = {
-            part: [Split(part, _read(settings, part))] for part in run_settings.parts
+            part: [Split(part, _read(settings, part))]
+            for part in run_settings.split_names
         }
         # Numbers of options of all questions; each part has one split.
         counts = [len(q.options) for [split] in splits.values() for q in split.examples]

@@ -131,9 +131,9 @@ class FineTuningSettings(TrainingSettings):
         return None
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def split_names(self) -> tuple[str, ...]:
         """The names of the splits that the run needs: "train", "dev" or "test"."""
-        return tuple(part for part, flag in FLAGS.items() if getattr(self, flag))
+        return tuple(name for name, flag in FLAGS.items() if getattr(self, flag))
 
     @property
     def initial_weights(self) -> str | None:

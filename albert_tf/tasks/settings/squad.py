@@ -119,7 +119,7 @@ class SquadSettings(TaskSettings):
         return max(sizes) if self.head == "conditional" else 1
 
     def check(self, run_settings: FineTuningSettings) -> None:
-        for part in run_settings.parts:
+        for part in run_settings.split_names:
             file_flag = "train_file" if part == "train" else "predict_file"
             if not getattr(self, file_flag):
                 raise InputError(f"--{FLAGS[part]}: requires --{file_flag}")

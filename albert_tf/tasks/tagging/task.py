@@ -70,7 +70,7 @@ class Tagging(base.FineTuningTask):
         saved_labels = saved_settings.labels if saved_settings else None
         labels = settings.labels or saved_labels
         splits: dict[str, list[Split]] = {}
-        for part in run_settings.parts:
+        for part in run_settings.split_names:
             # `_read` uses `known_labels` only to decide whether it converts the labels
             # in the file to IOB2. For training data, the saved labels are not used,
             # because the data may have other labels.
