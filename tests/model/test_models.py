@@ -128,7 +128,10 @@ def test_pretraining_gradients(released_pretrainer, golden, assert_released_grad
 def abstract(kind, config, **options):
     """Makes a model whose variables have shapes but no memory."""
     with keras.StatelessScope(initialize_variables=False):
-        return kind(config, **options)
+        model = kind(config, **options)
+    # Else Keras would initialize these variables, 2 GB in all, in a later test.
+    keras.utils.clear_session(free_memory=False)
+    return model
 
 
 BASE = AlbertConfig.named("albert_base_v2")
