@@ -57,7 +57,8 @@ def test_every_released_flag_is_understood_and_tensorflow_is_quiet(tmp_path, new
 
 @pytest.mark.slow
 def test_predictions_are_quiet():
-    folder = f"{DATA}/earlier_version/fine_tuned"
-    answered = run("predict.py", f"--model={folder}", "A text.")
+    folder = DATA / "earlier_version"
+    files = f"--model={folder}/fine_tuned", f"--spm_model_file={folder}/vocab.model"
+    answered = run("predict.py", *files, "A text.")
     assert list(json.loads(answered.stdout)["probabilities"]) == ["no", "yes"]
     assert not [line for line in answered.stderr.splitlines() if FOREIGN.match(line)]
