@@ -148,7 +148,7 @@ def test_exports_answer_texts_or_take_ids(model, tmp_path):
         ([1, -1], [-1, 1]),
         pytest.param([False, True], [False, True], marks=pytest.mark.slow),
         ([10.0, 2.5, -0.5], [-0.5, 2.5, 10.0]),
-        pytest.param(*(["10", "yes", "2"], ["2", "10", "yes"]), marks=pytest.mark.slow),
+        pytest.param(["10", "yes", "2"], ["2", "10", "yes"], marks=pytest.mark.slow),
     ],
 )
 def test_labels_keep_their_types_and_their_order(

@@ -1,4 +1,4 @@
-"""Checks the stored notebooks; `make test-notebooks` also runs them as a user does."""
+"""Checks the stored notebooks; `make test-notebooks` and `make test-slow` run them."""
 
 import re
 import sys

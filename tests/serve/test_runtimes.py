@@ -100,15 +100,11 @@ def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND
 
 # LiteRT's converter is slow. Each other head is one dense layer, as in `pretrainer`.
 IN_RUNTIMES = [("litert", "pretrainer"), ("litert", "conditional")]
-SLOW = [pytest.mark.slow]
-IN_RUNTIMES += [pytest.param("litert", k, marks=SLOW) for k in ("encoder", "choices")]
 IN_RUNTIMES += [
-    pytest.param(
-        *("onnx", kind),
-        marks=[NEEDS_ONNX, *(SLOW if kind in ("masked_lm", "classifier") else ())],
-    )
-    for kind in MODELS
+    pytest.param("litert", kind, marks=pytest.mark.slow)
+    for kind in ("encoder", "choices")
 ]
+IN_RUNTIMES += [pytest.param("onnx", kind, marks=NEEDS_ONNX) for kind in MODELS]
 
 
 @pytest.mark.parametrize(("format", "kind"), IN_RUNTIMES)

@@ -14,9 +14,6 @@ from albert_tf.serve import predict, runtimes
 from albert_tf.tasks import serving
 from albert_tf.tasks.squad import answers, reading
 
-# tests/tasks/test_contract.py exports one kind of each family.
-pytestmark = pytest.mark.slow
-
 TEXTS = ["The river rose.", "A cat sat in 1,995, ﬁne", "", "nobody " * 30, "Σας ÉTÉ"]
 SECOND = ["", "the end " * 20, "why?", "a " * 30, "\u200b각"]
 ARTICLES = ["The river rose. " * 20, "", "A cat sat.", "It rose.", "a", "b", "c"]

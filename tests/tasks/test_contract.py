@@ -110,7 +110,7 @@ CASES |= {
 
 # One kind of each family.
 FAMILIES = ("classification", "multiple_choice", "token_classification", "squad 2.0")
-# Only question answering stores more than weights when it is killed.
+# The kinds whose runs are killed. Only question answering stores more than weights.
 KILLED = slow_except(("squad 2.0",), ("classification", "squad 2.0"))
 # tests/serve/test_service.py tests the SavedModels of the other kinds.
 EXPORTED = ("classification", "regression", "squad 1.1", "squad 2.0")
@@ -315,9 +315,7 @@ def test_a_run_that_is_killed_ends_as_one_that_is_not(whole, fit, monkeypatch):
     assert "Best checkpoint: step " in log
 
 
-@pytest.mark.parametrize(
-    "case", slow_except(("classification", "squad 2.0"), EXPORTED), indirect=True
-)
+@pytest.mark.parametrize("case", EXPORTED, indirect=True)
 def test_the_export_answers_as_predict_does(case, whole):
     [answer] = predict.load(whole)([case.row])
     row = {"text": case.row} if isinstance(case.row, str) else case.row

@@ -259,7 +259,6 @@ def test_a_run_of_the_released_code_is_gone_on_with(trainer, data, tmp_path):
     assert checkpoints.count_steps(ours.optimizer) == 5
 
 
-@pytest.mark.slow
 def test_steps_in_a_loop_on_the_device_are_the_same_steps(trainer):
     one, other = trainer(optimizer="adamw"), trainer(optimizer="adamw")
     other._on_tpu = True

@@ -82,7 +82,6 @@ def rows(folder):
     return np.array([line.split("\t") for line in lines], np.float32)
 
 
-@pytest.mark.slow
 def test_classes_have_the_mean_of_the_probabilities(run, members, root):
     parts = members("mrpc")
     todo = {"do_eval": True, "do_predict": True}

@@ -191,7 +191,6 @@ def test_training_stops_when_it_gets_no_better(config, task):
     assert "Stopped at step" in again.getvalue()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     log = io.StringIO()

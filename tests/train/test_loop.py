@@ -236,7 +236,7 @@ def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, run, tmp_path
 def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(start, whole, tmp_path):
     flags = ["--num_train_steps=80", "--save_checkpoints_steps=7", "--deterministic"]
     options = {"config": "dropout.json"}
-    steps = sorted(np.random.default_rng().choice(np.arange(8, 80), 2, replace=False))
+    steps = sorted(np.random.default_rng().choice(np.arange(8, 80), 3, replace=False))
     for step in steps:
         start("killed", *flags, **options).kill_at(step)
     last = max(steps_saved(tmp_path / "killed"))
@@ -484,7 +484,9 @@ def test_a_run_that_signals_stop_resumes_with_the_same_bits(start, whole, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "number", slow_except((signal.SIGKILL,), (signal.SIGKILL, signal.SIGSTOP))
+    "number",
+    slow_except((signal.SIGKILL,), (signal.SIGKILL, signal.SIGSTOP)),
+    ids=["killed", "stopped"],
 )
 def test_workers_stop_together_when_one_gets_a_signal_or_is_lost(
     start, tmp_path, number
