@@ -216,37 +216,43 @@ def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[
 def _assign(
     targets: Sequence[Target], source: Source, head_order: Sequence[int] | None
 ) -> None:
-    """Reads and checks all tensors, then sets the variables.
+    """Reads and checks all tensors, then reads them again and sets the variables.
 
+    So a tensor that is refused changes no variable, and only one tensor is in memory.
     If layers share a variable, several tensors belong to the variable. These tensors
     must be equal.
     """
-    # The value for each variable, by the variable's `id`.
-    values: dict[int, np.ndarray] = {}
-    for target in targets:
-        name, variable = str(target.name), target.variable
-        tensor = source.read(name)
-        with wrap_read(f"{source.path}: {name}", "real numbers"):
+
+    def read(target: Target) -> np.ndarray:
+        tensor = source.read(str(target.name))
+        with wrap_read(f"{source.path}: {target.name}", "real numbers"):
             value = target.from_format(tensor)
         if head_order is not None and target.path.startswith("head."):
             # The last axis has the outputs, in the kernel and in the bias.
-            value = value[..., head_order]
+            return value[..., head_order]
+        return value
+
+    # The first target of each variable, by the variable's `id`.
+    first: dict[int, Target] = {}
+    for target in targets:
+        value, variable = read(target), target.variable
         if np.isnan(value).any():
             raise InputError(
-                f"{source.path}: {name} holds NaN; expected numbers, such as weights "
-                f"from before the training diverged"
+                f"{source.path}: {target.name} holds NaN; expected numbers, such as "
+                f"weights from before the training diverged"
             )
-        # The value of the first tensor that belongs to this variable.
-        required = values.setdefault(id(variable), value)
-        expected = "the same values as in the layers it is shared with"
         if isinstance(variable, np.ndarray):  # the model has only a constant instead
             required = variable
             expected = "the identity, because embedding_size equals hidden_size"
+        elif first.setdefault(id(variable), target) is not target:
+            required = read(first[id(variable)])
+            expected = "the same values as in the layers it is shared with"
+        else:
+            continue
         if not np.array_equal(required, value):
-            raise InputError(f"{source.path}: {name}: expected {expected}")
-    for target in targets:
-        if not isinstance(target.variable, np.ndarray):
-            target.variable.assign(values[id(target.variable)])
+            raise InputError(f"{source.path}: {target.name}: expected {expected}")
+    for target in first.values():
+        target.variable.assign(read(target))
 
 
 def _check_fit(model, source: Source, loaded, report, only, allowed) -> None:
