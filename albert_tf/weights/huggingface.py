@@ -9,7 +9,7 @@ treats user-defined symbols as ordinary pieces.
 import base64
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import InputError
@@ -162,9 +162,13 @@ def _make_replace(pattern: str, content: str) -> Step:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _list_characters(condition: Callable[[str], bool]) -> str:
+def _list_characters(condition: Callable[[str], Any]) -> str:
     """Lists the characters that meet a condition, for [...] of a regular expression."""
-    characters = filter(condition, map(chr, range(sys.maxunicode + 1)))
+    return _escape(filter(condition, map(chr, range(sys.maxunicode + 1))))
+
+
+def _escape(characters: Iterable[str]) -> str:
+    """Writes characters for [...] of a regular expression."""
     return "".join(f"\\x{{{ord(character):x}}}" for character in characters)
 
 
@@ -193,7 +197,7 @@ def _make_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Step]:
     space = f"[{_list_characters(str.isspace)}]+"
     steps = [_make_replace(space, " "), {"type": "NFKD"}]
     if not tokenizer.keep_accents:
-        marks = _list_characters(lambda c: unicodedata.combining(c) > 0)
+        marks = _list_characters(unicodedata.combining)
         steps += [_make_replace(f"[{marks}]", "")]
     if tokenizer.do_lower_case:
         steps += _make_lower_case()
@@ -245,11 +249,10 @@ def _begin_words_after_masks(pieces: Sequence[str], no_word_start: str) -> list[
         no_word_start: a text that `_cut_words` removes, or "".
     """
     initials = {p[1] for p in pieces if len(p) > 1 and p[0] == WORD_MARK}
-    is_initial = initials.__contains__
     return [
         {"type": "Prepend", "prepend": " "},
         # For a part that does not begin a word: replaces the space of the first step.
-        _make_replace(f"^ (?=[^ {_list_characters(is_initial)}])", no_word_start),
+        _make_replace(f"^ (?=[^ {_escape(sorted(initials))}])", no_word_start),
         _make_replace("^ {2}", " "),  # for a part that already began with a space
     ]
 
