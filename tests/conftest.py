@@ -62,6 +62,18 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def keep_kernels():
+    """Lets `keras.utils.set_random_seed` keep the kernels that TensorFlow has created.
+
+    TensorFlow deletes them to reset random operations, which nothing here uses. A tenth
+    of the time of a test run would go into creating them again.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.random, "set_seed", lambda seed: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data():
     """The folder of recorded outputs; its README describes their origin."""

@@ -59,7 +59,6 @@ def cases():
 @pytest.fixture(scope="session")
 def run_of(tmp_path_factory, tokenizer):
     """Returns the folder of a case; cases without a task share a folder."""
-    # Setting a seed later would delete the tokenizers that TensorFlow holds.
     keras.utils.set_random_seed(3)
     folders = {}
     for case, (build, task, _) in CASES.items():
