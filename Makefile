@@ -45,7 +45,7 @@ test-page: $(VENV)/.page
 test-beam: $(VENV)/.beam
 	$(RUN) -m pytest -n 0 -rs tests/corpus/test_beam.py
 
-# Executes the faster notebooks, and checks what they say about their results.
+# Executes the fastest notebook, and checks what it says about its results.
 test-notebooks: $(VENV)/.dev
 	$(RUN) -m pytest -n 0 -m "notebook and not slow" tests/notebooks
 

@@ -38,6 +38,7 @@ from albert_tf import commands, flags, weights
 from albert_tf.errors import InputError
 from albert_tf.tasks import confusion, registry
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
+from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.text import tokenization
 from albert_tf.train import curves
 
@@ -64,11 +65,12 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def keep_kernels():
-    """Lets `keras.utils.set_random_seed` keep the kernels that TensorFlow has created.
+    """Sets TensorFlow's seed, which shuffles records, to the default of a run, once.
 
-    TensorFlow deletes them to reset random operations, which nothing here uses. A tenth
-    of the time of a test run would go into creating them again.
+    Setting it again would delete the kernels that TensorFlow has created. Creating them
+    again for each run of training takes a tenth of the time of the tests.
     """
+    tf.random.set_seed(TrainingSettings(output_dir="").seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.random, "set_seed", lambda seed: None)
         yield
@@ -121,12 +123,15 @@ def settings_of(monkeypatch):
     return read
 
 
-@pytest.fixture
-def eagerly():
+def run_eagerly():
     """Runs functions eagerly, because building a graph takes longer than few steps."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+eagerly = pytest.fixture(run_eagerly)
+module_eagerly = pytest.fixture(run_eagerly, scope="module")
 
 
 @pytest.fixture(scope="session", autouse=True)

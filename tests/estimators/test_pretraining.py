@@ -46,7 +46,7 @@ def files(tmp_path_factory, tiny):
 
 
 @pytest.fixture(scope="module")
-def trained(files, tmp_path_factory):
+def trained(files, tmp_path_factory, module_eagerly):
     folder = tmp_path_factory.mktemp("runs") / "python"
     model = Pretrainer(files["size"], batch_size=5, **MORE, **MASKING)
     data = {"validation": [files["records"]], "verbose": False}

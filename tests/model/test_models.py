@@ -332,7 +332,7 @@ def test_jitted_passes_agree_with_eager_ones(tiny, tokens, arrays):
 @pytest.mark.parametrize(
     ("rate", "mode"),
     [
-        (0.0, "eager"),
+        pytest.param(0.0, "eager", marks=pytest.mark.slow),
         (0.3, "eager"),
         pytest.param(0.3, "xla", marks=tensorflow_only),
     ],
@@ -420,7 +420,7 @@ def test_recompute_stores_only_the_input_of_each_block(tiny):
     [
         {"num_hidden_layers": 2, "recompute": "block"},
         {"num_hidden_layers": 2, "parameter_sharing": "none"},
-        {"num_hidden_layers": 1},
+        pytest.param({"num_hidden_layers": 1}, marks=pytest.mark.slow),
         {"num_hidden_layers": 1, "inner_group_num": 2, "recompute": "block"},
     ],
     ids=["shared", "unshared", "one layer", "inner blocks"],

@@ -19,7 +19,7 @@ BADGE = re.compile(
 COMMAND = re.compile(r"^( *)!(?:.*\\\n)*.*$", re.MULTILINE)
 NOISE = re.compile(r"\w+Warning|Traceback|^error: |^[IWEF]\d{4} ", re.MULTILINE)
 SECONDS_A_CELL = 900
-FAST = ("02", "03")
+FAST = ("02",)
 
 # What the text of a notebook says of its figures; run in it, after its last cell.
 CLAIMS = {
