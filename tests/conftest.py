@@ -65,10 +65,13 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def keep_kernels():
-    """Sets TensorFlow's seed, which shuffles records, to the default of a run, once.
+    """Sets TensorFlow's seed once; then `tf.random.set_seed` does nothing.
 
-    Setting it again would delete the kernels that TensorFlow has created. Creating them
-    again for each run of training takes a tenth of the time of the tests.
+    Each call would delete the kernels that TensorFlow has created. To create them again
+    takes a tenth of the time of fine-tuning tests. Keras, NumPy and Python still get
+    the seed of `keras.utils.set_random_seed`. The seed of TensorFlow affects only the
+    order in which TFRecords are shuffled. It is the default of --seed, so a run in this
+    process has the same order as a run in a process of its own.
     """
     tf.random.set_seed(TrainingSettings(output_dir="").seed)
     with pytest.MonkeyPatch.context() as patch:
@@ -125,12 +128,14 @@ def settings_of(monkeypatch):
 
 def run_eagerly():
     """Runs functions eagerly, because building a graph takes longer than few steps."""
+    before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     yield
-    tf.config.run_functions_eagerly(False)
+    tf.config.run_functions_eagerly(before)
 
 
 eagerly = pytest.fixture(run_eagerly)
+# For fixtures of a module; it also affects all later tests of the module.
 module_eagerly = pytest.fixture(run_eagerly, scope="module")
 
 

@@ -216,9 +216,12 @@ def _select(targets: Sequence[Target], only: Sequence[str], model: str) -> list[
 def _assign(
     targets: Sequence[Target], source: Source, head_order: Sequence[int] | None
 ) -> None:
-    """Reads and checks all tensors, then reads them again and sets the variables.
+    """Checks all tensors, then reads them again and sets the variables.
 
-    So a tensor that is refused changes no variable, and only one tensor is in memory.
+    A refused tensor changes no variable, because all checks come first. Tensors are
+    read twice, so that at most two of them are in memory at a time. If a file becomes
+    unreadable between the two reads, some variables may already be set.
+
     If layers share a variable, several tensors belong to the variable. These tensors
     must be equal.
     """
@@ -244,8 +247,8 @@ def _assign(
         if isinstance(variable, np.ndarray):  # the model has only a constant instead
             required = variable
             expected = "the identity, because embedding_size equals hidden_size"
-        elif first.setdefault(id(variable), target) is not target:
-            required = read(first[id(variable)])
+        elif (owner := first.setdefault(id(variable), target)) is not target:
+            required = read(owner)
             expected = "the same values as in the layers it is shared with"
         else:
             continue

@@ -420,7 +420,7 @@ def test_recompute_stores_only_the_input_of_each_block(tiny):
     [
         {"num_hidden_layers": 2, "recompute": "block"},
         {"num_hidden_layers": 2, "parameter_sharing": "none"},
-        pytest.param({"num_hidden_layers": 1}, marks=pytest.mark.slow),
+        {"num_hidden_layers": 1},
         {"num_hidden_layers": 1, "inner_group_num": 2, "recompute": "block"},
     ],
     ids=["shared", "unshared", "one layer", "inner blocks"],

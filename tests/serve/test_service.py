@@ -42,7 +42,8 @@ CASES = {
     "beams": ("question_answering", {}, {"top_k": 5}, QUESTIONS),
     "linear": ("linear", {"version": "2.0"}, {"top_k": 5}, QUESTIONS),
 }
-# Other kinds use the same functions, or the test of the contract exports them.
+# Other kinds use the same functions, or the test of the contract exports them
+# (regression and SQuAD 1.1 only in `make test-slow`).
 SAVED = ("many", "embeddings", "choice", "words")
 
 LOAD = """

@@ -112,8 +112,9 @@ CASES |= {
 FAMILIES = ("classification", "multiple_choice", "token_classification", "squad 2.0")
 # The kinds whose runs are killed. Only question answering stores more than weights.
 KILLED = slow_except(("squad 2.0",), ("classification", "squad 2.0"))
-# tests/serve/test_service.py tests the SavedModels of the other kinds.
-EXPORTED = ("classification", "squad 2.0")
+# The kinds whose runs also export. tests/serve/test_service.py loads SavedModels of the
+# other kinds.
+EXPORTED = ("classification", "regression", "squad 1.1", "squad 2.0")
 ENSEMBLES = slow_except(("classification",), FAMILIES)
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -316,15 +317,12 @@ def test_a_run_that_is_killed_ends_as_one_that_is_not(whole, fit, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "case", slow_except(EXPORTED, (*EXPORTED, "regression", "squad 1.1")), indirect=True
+    "case", slow_except(("classification", "squad 2.0"), EXPORTED), indirect=True
 )
 def test_the_export_answers_as_predict_does(case, whole):
-    predictor = predict.load(whole)
-    [answer] = predictor([case.row])
+    [answer] = predict.load(whole)([case.row])
     row = {"text": case.row} if isinstance(case.row, str) else case.row
-    if case.kind not in EXPORTED:
-        predictor.export(case.folder / "served")
-    elif case.family is QuestionAnswering:
+    if case.family is QuestionAnswering:
         assert (case.folder / "served/albert_model.tflite").stat().st_size > 1000
     served = tf.saved_model.load(str(case.folder / "served"))
     outputs = served.signatures["serving_default"](
