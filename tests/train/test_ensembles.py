@@ -164,6 +164,10 @@ def test_all_runs_answer_in_place_of_the_best(run):
             {"ensemble": ("m1", "other")},
             "has task 'cola', but m1 has 'mrpc'; all members need the same",
         ),
+        (
+            {"ensemble": ("m1", "words")},
+            "has labels ['no', 'yes'], but m1 has ['0', '1']; all members need",
+        ),
         ({"ensemble": ("m1",), "do_train": True}, "pass folders without --do_train"),
         ({"ensemble": ()}, "or no value with --do_train and --num_runs"),
         ({"ensemble_search": 2}, "--ensemble_search: requires --ensemble"),
@@ -173,9 +177,12 @@ def test_what_cannot_be_an_ensemble_is_refused(
     flags, message, run, tmp_path, root, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for name, task in (("m1", "mrpc"), ("other", "cola")):
+    numbers, words = ["0", "1"], ["no", "yes"]
+    members = {"m1": ("mrpc", numbers), "other": ("cola", numbers)}
+    members["words"] = ("mrpc", words)
+    for name, (task, labels) in members.items():
         (tmp_path / name).mkdir()
-        description = {"kind": "classification", "task": task}
+        description = {"kind": "classification", "task": task, "labels": labels}
         (tmp_path / name / "task.json").write_text(json.dumps(description))
     assert message in refusal(run, "refused", **{"do_eval": True, **flags})
     assert not (root / "refused").exists()
