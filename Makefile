@@ -49,13 +49,15 @@ test-beam: $(VENV)/.beam
 test-notebooks: $(VENV)/.dev
 	$(RUN) -m pytest -n 0 -m "notebook and not slow" tests/notebooks
 
-# `make test` runs these tests of layers, models and optimizers on TensorFlow; these targets
-# run them on another backend of Keras. They use one process, because a second process would
-# compile the same functions again.
+# Tests on another backend of Keras: those that compare with the release, and those of
+# gradients and of functions of the backend. Without -k, the files run with all their tests,
+# which takes three times as long on JAX. One process, because a second one would compile the
+# same functions again.
 test-torch: $(VENV)/.hf
 test-jax: $(VENV)/.jax
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
+	  -k "released or recorded or gradients or recompute or jitted or stateless" \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev
