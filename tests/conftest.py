@@ -90,10 +90,7 @@ def processes():
     """Starts processes quickly, with the imports of the scripts already done."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        [
-            *("albert_tf.train.finetune", "albert_tf.tasks.pretraining"),
-            *("matplotlib.figure", "matplotlib.backends.backend_agg"),
-        ]
+        ["albert_tf.train.finetune", "albert_tf.tasks.pretraining"]
     )
     with pytest.MonkeyPatch.context() as environ:
         # TensorFlow reads it when it is imported. `flags.run_main` sets the same value.
