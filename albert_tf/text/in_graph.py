@@ -431,9 +431,8 @@ def _look_up(function: Callable[[str], int], codes: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def _tabulate(function: Callable[[str], str]) -> _Replacement:
     """Makes a step of cleaning: each character becomes `function(character)`."""
-    table = {chr(code): function(chr(code)) for code in _CODE_POINTS}
-    changed = {old: new for old, new in table.items() if new != old}
-    return _Replacement({ord(old): [*map(ord, new)] for old, new in changed.items()})
+    results = ((code, function(chr(code))) for code in _CODE_POINTS)
+    return _Replacement({c: [*map(ord, new)] for c, new in results if new != chr(c)})
 
 
 def _sort_marks(

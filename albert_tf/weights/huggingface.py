@@ -7,6 +7,7 @@ treats user-defined symbols as ordinary pieces.
 """
 
 import base64
+import functools
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,14 +125,11 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
         assert isinstance(tokenizer, SentencePieceTokenizer)
         special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
         vocabulary, steps = "spiece.model", _make_sentencepiece(tokenizer)
+    start, end = ["[CLS]", tokenizer.cls_id], ["[SEP]", tokenizer.sep_id]
     tokenizer_json = {
         "version": "1.0",
         "added_tokens": [_describe_token(tokenizer, i) for i in sorted(ids.values())],
-        "post_processor": {
-            "type": "BertProcessing",
-            "cls": ["[CLS]", tokenizer.cls_id],
-            "sep": ["[SEP]", tokenizer.sep_id],
-        },
+        "post_processor": {"type": "BertProcessing", "cls": start, "sep": end},
         **steps,
     }
     tokenizer_config = {
@@ -162,9 +160,18 @@ def _make_replace(pattern: str, content: str) -> Step:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
+@functools.cache  # to call the condition for all characters takes 0.1 s
 def _list_characters(condition: Callable[[str], Any]) -> str:
     """Lists the characters that meet a condition, for [...] of a regular expression."""
     return _escape(filter(condition, map(chr, range(sys.maxunicode + 1))))
+
+
+def _is_control(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
+
+
+def _is_nonspacing_mark(c: str) -> bool:
+    return unicodedata.category(c) == "Mn"
 
 
 def _escape(characters: Iterable[str]) -> str:
@@ -310,19 +317,16 @@ def _score_pieces(tokenizer: SentencePieceTokenizer, proto) -> list[tuple[str, f
 def _make_wordpiece(tokenizer: tokenization.WordPieceTokenizer) -> dict[str, Step]:
     """Makes the parts of `tokenizer.json` for a WordPiece vocabulary."""
     prefix = tokenization.CONTINUATION
-    controls = _list_characters(
-        lambda c: unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r"
-    )
     flags = dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)
     steps = [
-        _make_replace(f"[\ufffd{controls}]", ""),
+        _make_replace(f"[\ufffd{_list_characters(_is_control)}]", ""),
         {"type": "BertNormalizer", "handle_chinese_chars": True, **flags},
     ]
     if tokenizer.do_lower_case:
         steps += _make_lower_case()
         if not tokenizer.keep_accents:
             # "StripAccents" would also remove spacing marks (Mc).
-            marks = _list_characters(lambda c: unicodedata.category(c) == "Mn")
+            marks = _list_characters(_is_nonspacing_mark)
             steps += [{"type": "NFD"}, _make_replace(f"[{marks}]", "")]
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},

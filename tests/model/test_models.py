@@ -334,7 +334,7 @@ def test_jitted_passes_agree_with_eager_ones(tiny, tokens, arrays):
     [
         pytest.param(0.0, "eager", marks=pytest.mark.slow),
         (0.3, "eager"),
-        pytest.param(0.3, "xla", marks=tensorflow_only),
+        pytest.param(0.3, "xla", marks=[tensorflow_only, pytest.mark.slow]),
     ],
 )
 def test_recompute_keeps_the_gradients(rate, mode, tiny, tokens, differentiate, arrays):

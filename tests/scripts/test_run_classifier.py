@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from helpers import DATA, ROOT
 
 # How lines of TensorFlow, Keras, Python and LiteRT begin: a time, level or kind.
@@ -54,6 +55,7 @@ def test_every_released_flag_is_understood_and_tensorflow_is_quiet(tmp_path, new
     assert not [line for line in lines if FOREIGN.match(line)]
 
 
+@pytest.mark.slow
 def test_predictions_are_quiet():
     folder = DATA / "earlier_version"
     files = f"--model={folder}/fine_tuned", f"--spm_model_file={folder}/vocab.model"

@@ -18,6 +18,7 @@ if keras.backend.backend() != "tensorflow":
 HAVE_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
 NEEDS_ONNX = pytest.mark.skipif(not HAVE_ONNX, reason="onnx is not installed")
 FORMATS = ["litert", pytest.param("onnx", marks=NEEDS_ONNX)]
+FAST_FORMATS = [pytest.param("litert", marks=pytest.mark.slow), FORMATS[1]]
 
 # Rounding errors of float32 sums in another order.
 BOUND = 2e-5
@@ -151,7 +152,7 @@ def test_every_sharing_and_activation_is_in_the_graph(changes, tiny, written):
     assert_equal(model, written(model, "onnx"), {"mlm_logits", "sop_logits"})
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FAST_FORMATS)
 def test_a_model_of_lower_precision_is_written_in_float32(format, tiny, written):
     policy = {"litert": "mixed_bfloat16", "onnx": "bfloat16"}[format]
     config = tiny(num_hidden_layers=1, recompute="block")
@@ -182,14 +183,14 @@ LAYER = {"litert": 24_000, "onnx": 5_000}
 @pytest.mark.parametrize("format", FORMATS)
 def test_layers_that_share_weights_store_them_once(format, wide, tmp_path):
     bytes_of = {}
-    for layers in (2, 3):
+    for layers in (1, 2):
         path = tmp_path / f"{layers}{runtimes.SUFFIXES[format]}"
         runtimes.save(wide(layers), path, format)
         bytes_of[layers] = path.stat().st_size
     weights = 4 * wide(2).count_params()
     assert weights > 450_000
-    assert weights < bytes_of[2] < weights + 2 * LAYER[format] + 20_000
-    assert bytes_of[3] < bytes_of[2] + LAYER[format]
+    assert weights < bytes_of[1] < weights + LAYER[format] + 20_000
+    assert bytes_of[2] < bytes_of[1] + LAYER[format]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -217,7 +218,7 @@ def test_shorter_weights_make_a_smaller_file_and_a_small_difference(
     assert difference.mean() < difference.max() / 3
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FAST_FORMATS)
 def test_outputs_can_be_chosen(format, tiny, written):
     model = random_weights(models.AlbertPretrainer(tiny(num_hidden_layers=2)))
     run = written(model, format, outputs=("sop_logits", "pooled_output"))

@@ -112,6 +112,7 @@ def blocks(folder):
     return [dict(line.split(" = ") for line in b.splitlines()) for b in found[:-1]]
 
 
+@pytest.mark.slow
 def test_version_1_is_learned_and_predicted_again(one, run, files):
     folder, text = one
     data = files / "train-1.1.json"

@@ -52,7 +52,7 @@ def test_recorded_ids(pair):
     assert ids.to_list() == [row[4] for row in rows]
 
 
-@pytest.mark.parametrize("pair", slow_except(FAST, PAIRS), indirect=True, ids=str)
+@pytest.mark.parametrize("pair", slow_except(FAST[:1], PAIRS), indirect=True, ids=str)
 def test_every_character_is_cleaned_as_in_python(pair):
     tokenizer, graph, _ = pair
     # Of the planes 2 and 3, only compatibility ideographs change.

@@ -72,7 +72,7 @@ DEFAULTS = {
     "do_train": True,
     "do_eval": True,
     "train_batch_size": 8,
-    "eval_batch_size": 6,
+    "eval_batch_size": 46,
     "num_train_steps": 6,
     "learning_rate": 1e-3,
     "save_checkpoints_steps": 3,
@@ -90,7 +90,7 @@ def config(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def trained(task, tmp_path_factory):
+def trained(task, tmp_path_factory, module_eagerly):
     """A run with the defaults, for tests that only read it: its folder and outcome."""
     folder = tmp_path_factory.mktemp("trained")
     settings = FineTuningSettings(**DEFAULTS, output_dir=str(folder))
@@ -170,6 +170,15 @@ def test_the_chosen_weights_are_in_place_at_the_end_and_later(
     assert is_best == (choice == "best")
 
 
+@pytest.fixture
+def in_graphs():
+    """Ends `module_eagerly` for a test."""
+    tf.config.run_functions_eagerly(False)
+    yield
+    tf.config.run_functions_eagerly(True)
+
+
+@pytest.mark.usefixtures("in_graphs")
 def test_training_stops_when_it_gets_no_better(config, task):
     labels = np.zeros(46, np.int32)  # the first accuracy is 1, so none is better
     task = Numbers(task.config, task.tokenizer, labels)
@@ -193,8 +202,8 @@ def test_training_stops_when_it_gets_no_better(config, task):
 
 @pytest.mark.usefixtures("eagerly")
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
-    log = io.StringIO()
-    settings = config(num_runs=2, seed=11)
+    log, short = io.StringIO(), {"num_train_steps": 3, "learning_rate": 0.05}
+    settings = config(num_runs=2, seed=11, **short)
     outcome = run(task, settings, log)
     summary = json.loads((tmp_path / "run" / "runs.json").read_text())
     values = [run["eval_accuracy"] for run in summary["runs"]]
@@ -203,7 +212,7 @@ def test_several_runs_differ_and_are_compared(task, config, tmp_path):
     assert summary["best"] == values.index(max(values)) + 1
     assert summary["mean"] == pytest.approx(np.mean(values))
     assert summary["spread"] == pytest.approx(np.std(values, ddof=1))
-    single = config(output_dir=str(tmp_path / "single"), seed=12)
+    single = config(output_dir=str(tmp_path / "single"), seed=12, **short)
     second = run(task, single)
     assert second.best["eval_accuracy"] == values[1]
     assert metadata.read_task(tmp_path / "run" / "run-2")["kind"] == "classification"
@@ -300,7 +309,8 @@ def test_a_signal_stops_an_evaluation_between_two_batches(task, config, monkeypa
                 signal.raise_signal(signal.SIGINT)
             yield batch
 
-    settings = config(num_train_steps=4, eval_every_steps=2, log_steps=2)
+    steps = {"num_train_steps": 4, "eval_every_steps": 2, "log_steps": 2}
+    settings = config(**steps, eval_batch_size=6)
     log = io.StringIO()
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_log_progress", interrupt)
