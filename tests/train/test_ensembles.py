@@ -108,7 +108,7 @@ def test_answers_have_the_mean_of_the_probabilities_by_text_and_place(run, membe
     # More than the number of spans, so that no list is cut.
     flags |= {"null_score_diff_threshold": 0.25, "n_best_size": 999}
     flags["max_answer_length"] = 4
-    parts = members("squad", **flags)
+    parts = members("squad", **flags, do_eval=False)
     ensemble = tuple(map(str, parts))
     folder, _ = run("s", "squad", do_eval=True, do_predict=True, ensemble=ensemble)
 
