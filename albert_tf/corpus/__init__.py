@@ -24,6 +24,14 @@ In reading order:
 """
 
 from albert_tf.corpus.config import CorpusSettings, MaskingSettings
-from albert_tf.corpus.generation import generate
 
 __all__ = ["CorpusSettings", "MaskingSettings", "generate"]
+
+
+def __getattr__(name):
+    # The module is imported late, because NumPy takes longer than the rest of `--help`.
+    if name == "generate":
+        from albert_tf.corpus import generation
+
+        return generation.generate
+    raise AttributeError(f"module 'albert_tf.corpus' has no attribute {name!r}")

@@ -11,9 +11,9 @@ writes next.
 """
 
 import array
-import bisect
 import dataclasses
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -158,9 +158,7 @@ class _PairDrawer:
         start = document.start
         while start < document.stop:
             a_begin = bounds[start]
-            stop = bisect.bisect_left(
-                bounds, a_begin + target, start + 1, document.stop
-            )
+            stop = bisect_left(bounds, a_begin + target, start + 1, document.stop)
             is_single = stop == start + 1
             middle = stop if is_single else start + rng.randint(1, stop - start - 1)
             if samples_others and (
@@ -213,7 +211,7 @@ class _PairDrawer:
             other = next(others, other)
         segment = self.rng.choice(other)
         begin = bounds[segment]
-        stop = bisect.bisect_left(bounds, begin + target, segment + 1, other.stop)
+        stop = bisect_left(bounds, begin + target, segment + 1, other.stop)
         return begin, bounds[stop]
 
     def _draw_cut(self, segment: int) -> int | None:

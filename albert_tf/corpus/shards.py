@@ -144,19 +144,16 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
         InputError: the text cannot be read or decoded.
     """
     shard = Shard(config, plan)
-    blocks: list[RecordBlock] = []
-    offset = 0
+    blocks, offset = list[RecordBlock](), 0
     with files.create(record_file(path)) as file:
         for group in shard.read_groups():
             for rows in shard.draw_rounds(group):
                 batches = shard.encode(group, rows)
                 frames = list(itertools.chain.from_iterable(batches))
-                for file_number, block in shard.divide(frames):
+                for number, block in shard.divide(frames):
                     data = b"".join(block)
                     file.write(data)
-                    blocks.append(
-                        RecordBlock(file_number, len(block), offset, len(data))
-                    )
+                    blocks.append(RecordBlock(number, len(block), offset, len(data)))
                     offset += len(data)
     files.write_json(path, {"counts": shard.counts, "blocks": blocks})
 
