@@ -52,8 +52,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items):
-    """Runs the file that takes longest first, so that no process waits for it."""
-    items.sort(key=lambda item: item.path.name != "test_loop.py")
+    """Runs large files first, so that no process waits long for the last file."""
+    items.sort(key=lambda item: -item.path.stat().st_size)
 
 
 def pytest_collection_finish():
