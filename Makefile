@@ -27,8 +27,8 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The longest cases of parametrized tests, for which `make test` runs similar ones, and the
-# notebooks that `make test-notebooks` omits.
+# The slowest tests, the slowest cases of parametrized tests, and the notebooks that
+# `make test-notebooks` omits.
 test-slow: $(VENV)/.dev
 	$(RUN) -m pytest -m slow
 
@@ -49,15 +49,15 @@ test-beam: $(VENV)/.beam
 test-notebooks: $(VENV)/.dev
 	$(RUN) -m pytest -n 0 -m "notebook and not slow" tests/notebooks
 
-# Tests on another backend of Keras: those that compare with the release, and those of
-# gradients and of functions of the backend. Without -k, the files run with all their tests,
-# which takes three times as long on JAX. One process, because a second one would compile the
-# same functions again.
+# Runs on another backend of Keras the tests that compare with the release, the tests of
+# gradients and of precision, and the tests of functions that only one backend has. All tests
+# of these files would take twice as long on JAX. One process, because a second one would
+# compile the same functions again.
 test-torch: $(VENV)/.hf
 test-jax: $(VENV)/.jax
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
-	  -k "released or recorded or gradients or recompute or jitted or stateless" \
+	  -k "release or record or gradient or precision or clipping or recompute or jit or state" \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)
 
 lint: $(VENV)/.dev

@@ -140,8 +140,8 @@ module_eagerly = pytest.fixture(run_eagerly, scope="module")
 def draw():
     """Replaces the functions that draw, which take longer than a few training steps.
 
-    The value is a pair of the original functions. They still run in other processes
-    and in tests with the fixture `draws`.
+    The value is a pair of the original functions. They still run in other processes,
+    except those of tests/train/test_loop.py, and in tests with the fixture `draws`.
     """
     with pytest.MonkeyPatch.context() as patch:
         originals = curves.draw, confusion.draw

@@ -29,7 +29,7 @@ __all__ = ["CorpusSettings", "MaskingSettings", "generate"]
 
 
 def __getattr__(name):
-    # The module is imported late, because NumPy takes longer than the rest of `--help`.
+    # Imported on first use: importing NumPy takes longer than the rest of `--help`.
     if name == "generate":
         from albert_tf.corpus import generation
 

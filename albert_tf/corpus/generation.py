@@ -113,9 +113,7 @@ def _make_files(
         log: gets progress and warnings.
         map_jobs: does jobs; the function that `workers.pool` yields.
     """
-    jobs: list[tuple[Any, ...]] = [
-        (f"{work}/{plan.subset}-{plan.number:05}.json", config, plan) for plan in plans
-    ]
+    jobs = [(f"{work}/{p.subset}-{p.number:05}.json", config, p) for p in plans]
     results = _run_jobs("shards", shards.make_shard, jobs, work, log, map_jobs)
     counts: dict[Subset, Counter] = {subset: Counter() for subset in config.subsets}
     # `blocks` and `num_records` have the key (subset, n) for output file n of a subset.
@@ -133,12 +131,12 @@ def _make_files(
     subsets = [subset for subset in config.subsets if counts[subset]["instances"]]
     # An old description would be wrong as soon as `merge` replaces the first file.
     files.remove(config.description_path(subset) for subset in config.subsets)
-    jobs = [
+    merges = [
         (f"{work}/merge-{subset}-{n:05}.json", config, subset, n, blocks[subset, n])
         for subset in subsets
         for n in range(len(config.record_files(subset)))
     ]
-    _run_jobs("files", shards.merge, jobs, work, log, map_jobs)
+    _run_jobs("files", shards.merge, merges, work, log, map_jobs)
     # The description of the training files comes last: `manifest.is_complete` accepts a
     # run only if all its descriptions exist.
     for subset in subsets[::-1]:

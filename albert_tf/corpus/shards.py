@@ -144,7 +144,8 @@ def make_shard(path: str, config: CorpusSettings, plan: ShardPlan) -> None:
         InputError: the text cannot be read or decoded.
     """
     shard = Shard(config, plan)
-    blocks, offset = list[RecordBlock](), 0
+    blocks: list[RecordBlock] = []
+    offset = 0
     with files.create(record_file(path)) as file:
         for group in shard.read_groups():
             for rows in shard.draw_rounds(group):

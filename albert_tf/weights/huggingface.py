@@ -125,11 +125,11 @@ def make_tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, byt
         assert isinstance(tokenizer, SentencePieceTokenizer)
         special |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
         vocabulary, steps = "spiece.model", _make_sentencepiece(tokenizer)
-    start, end = ["[CLS]", tokenizer.cls_id], ["[SEP]", tokenizer.sep_id]
+    cls, sep = ["[CLS]", tokenizer.cls_id], ["[SEP]", tokenizer.sep_id]
     tokenizer_json = {
         "version": "1.0",
         "added_tokens": [_describe_token(tokenizer, i) for i in sorted(ids.values())],
-        "post_processor": {"type": "BertProcessing", "cls": start, "sep": end},
+        "post_processor": {"type": "BertProcessing", "cls": cls, "sep": sep},
         **steps,
     }
     tokenizer_config = {
@@ -160,7 +160,7 @@ def _make_replace(pattern: str, content: str) -> Step:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-@functools.cache  # to call the condition for all characters takes 0.1 s
+@functools.cache  # calling the condition on every character takes 0.1 s
 def _list_characters(condition: Callable[[str], Any]) -> str:
     """Lists the characters that meet a condition, for [...] of a regular expression."""
     return _escape(filter(condition, map(chr, range(sys.maxunicode + 1))))

@@ -133,8 +133,8 @@ def test_what_is_saved_answers_alike(model, tmp_path):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_exports_answer_texts_or_take_ids(model, tmp_path):
-    """The README exports a SavedModel, and test_convert.py has all other formats."""
+def test_exports_are_where_they_are_said_to_be(model, tmp_path):
+    """The README exports a SavedModel; test_convert.py checks all other formats."""
     assert model.export(tmp_path, "keras") == tmp_path / "albert_model.keras"
     exported = predict.load(model.export(tmp_path / "hf", "hf"))
     assert [answer["label"] for answer in exported(TEXTS)] == [*map(str, STARS)]

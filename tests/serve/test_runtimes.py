@@ -18,7 +18,7 @@ if keras.backend.backend() != "tensorflow":
 HAVE_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
 NEEDS_ONNX = pytest.mark.skipif(not HAVE_ONNX, reason="onnx is not installed")
 FORMATS = ["litert", pytest.param("onnx", marks=NEEDS_ONNX)]
-FAST_FORMATS = [pytest.param("litert", marks=pytest.mark.slow), FORMATS[1]]
+LITERT_IS_SLOW = [pytest.param("litert", marks=pytest.mark.slow), FORMATS[1]]
 
 # Rounding errors of float32 sums in another order.
 BOUND = 2e-5
@@ -152,7 +152,7 @@ def test_every_sharing_and_activation_is_in_the_graph(changes, tiny, written):
     assert_equal(model, written(model, "onnx"), {"mlm_logits", "sop_logits"})
 
 
-@pytest.mark.parametrize("format", FAST_FORMATS)
+@pytest.mark.parametrize("format", LITERT_IS_SLOW)
 def test_a_model_of_lower_precision_is_written_in_float32(format, tiny, written):
     policy = {"litert": "mixed_bfloat16", "onnx": "bfloat16"}[format]
     config = tiny(num_hidden_layers=1, recompute="block")
@@ -218,7 +218,7 @@ def test_shorter_weights_make_a_smaller_file_and_a_small_difference(
     assert difference.mean() < difference.max() / 3
 
 
-@pytest.mark.parametrize("format", FAST_FORMATS)
+@pytest.mark.parametrize("format", LITERT_IS_SLOW)
 def test_outputs_can_be_chosen(format, tiny, written):
     model = random_weights(models.AlbertPretrainer(tiny(num_hidden_layers=2)))
     run = written(model, format, outputs=("sop_logits", "pooled_output"))

@@ -71,7 +71,7 @@ def run(data, new_model, root, fine_tune):
 
 @pytest.fixture(scope="module")
 def members(run):
-    """Trains three models of different size and length, once for each task."""
+    """Trains models of different lengths with 1, 2 and 2 layers, once a task."""
 
     @functools.cache
     def call(task, **flags):

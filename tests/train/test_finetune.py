@@ -72,7 +72,7 @@ DEFAULTS = {
     "do_train": True,
     "do_eval": True,
     "train_batch_size": 8,
-    "eval_batch_size": 46,
+    "eval_batch_size": 24,
     "num_train_steps": 6,
     "learning_rate": 1e-3,
     "save_checkpoints_steps": 3,
@@ -111,6 +111,16 @@ def weights_of(outcome):
     return [keras.ops.convert_to_numpy(w) for w in outcome.trainer.model.weights]
 
 
+@pytest.fixture
+def in_graphs():
+    """Runs functions in graphs, also after `module_eagerly`."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(False)
+    yield
+    tf.config.run_functions_eagerly(before)
+
+
+@pytest.mark.usefixtures("in_graphs")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -170,14 +180,6 @@ def test_the_chosen_weights_are_in_place_at_the_end_and_later(
     assert is_best == (choice == "best")
 
 
-@pytest.fixture
-def in_graphs():
-    """Ends `module_eagerly` for a test."""
-    tf.config.run_functions_eagerly(False)
-    yield
-    tf.config.run_functions_eagerly(True)
-
-
 @pytest.mark.usefixtures("in_graphs")
 def test_training_stops_when_it_gets_no_better(config, task):
     labels = np.zeros(46, np.int32)  # the first accuracy is 1, so none is better
@@ -202,7 +204,8 @@ def test_training_stops_when_it_gets_no_better(config, task):
 
 @pytest.mark.usefixtures("eagerly")
 def test_several_runs_differ_and_are_compared(task, config, tmp_path):
-    log, short = io.StringIO(), {"num_train_steps": 3, "learning_rate": 0.05}
+    log = io.StringIO()
+    short = {"num_train_steps": 3, "learning_rate": 0.05}
     settings = config(num_runs=2, seed=11, **short)
     outcome = run(task, settings, log)
     summary = json.loads((tmp_path / "run" / "runs.json").read_text())
