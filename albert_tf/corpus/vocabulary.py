@@ -206,9 +206,8 @@ def _explain(message: str, count: int, settings: VocabularySettings) -> InputErr
         settings: the settings of the training, which the advice quotes.
     """
     if not count:
-        return InputError(
-            f"--input_file={','.join(settings.input_file)}: no text in it"
-        )
+        paths = ",".join(settings.input_file)
+        return InputError(f"--input_file={paths}: no text in it")
     if largest := re.search(r"too high .*<= (\d+)", message):
         lines = min(count, settings.input_sentence_size or count)
         return InputError(
