@@ -29,7 +29,7 @@ for script in sys.argv[2:]:
     assert max(map(len, lines)) <= 80, script
     assert lines[2].startswith(f"    python {script} --"), script
     assert " (required)" in printed.getvalue(), script
-    slow = {"keras", "matplotlib", "official", "orbit", "tensorflow"}
+    slow = {"keras", "matplotlib", "official", "orbit", "tensorflow", "torch"}
     if script != "train_sentencepiece.py":
         slow.add("numpy")
     assert not slow & sys.modules.keys(), script
