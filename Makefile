@@ -18,8 +18,7 @@ UV := $(RUN) -m uv pip install --python $(RUN) -c constraints.txt
 INSTALL := install() { { ! $(RUN) -m pip config list | grep -q '[.]index-url' && \
   $(UV) "$$@"; } || $(PIP) "$$@"; }; install
 
-.PHONY: demo test test-slow test-jax test-torch test-hf test-page test-beam test-notebooks \
-  lint package audit docs format clean
+.PHONY: demo test test-slow test-all test-jax test-torch lint package audit docs format clean
 
 demo: $(VENV)/.runtime
 	@$(RUN) examples/demo.py
@@ -27,33 +26,21 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The slowest tests, the slowest cases of parametrized tests, and the notebooks that
-# `make test-notebooks` omits.
+# The slowest tests, the slowest cases of parametrized tests, and the other notebooks.
 test-slow: $(VENV)/.dev
 	$(RUN) -m pytest -m slow
 
-# Tests that compare with Hugging Face's programs. They need PyTorch's standard wheel, which
-# installs gigabytes.
-test-hf: $(VENV)/.hf
-	$(RUN) -m pytest -n 0 tests/huggingface
-
-# Tests of the demo page, which needs Gradio.
-test-page: $(VENV)/.page
-	$(RUN) -m pytest -n 0 -rs tests/serve/test_demo_page.py
-
-# Tests of the generator on Apache Beam, and on a Dask cluster on this machine.
-test-beam: $(VENV)/.beam
-	$(RUN) -m pytest -n 0 -rs tests/corpus/test_beam.py
-
-# Executes the fastest notebook, and checks what it says about its results.
-test-notebooks: $(VENV)/.dev
-	$(RUN) -m pytest -n 0 -m "notebook and not slow" tests/notebooks
+# All tests but the slow ones: also those that compare with Hugging Face's programs, those of
+# the demo page, of Apache Beam with a Dask cluster, and the fastest notebook. PyTorch's
+# standard wheel installs gigabytes.
+test-all: $(VENV)/.extras
+	$(RUN) -m pytest -rs -m "not slow"
 
 # Runs on another backend of Keras the tests that compare with the release, the tests of
 # gradients and of precision, and the tests of functions that only one backend has. All tests
 # of these files would take twice as long on JAX. One process, because a second one would
 # compile the same functions again.
-test-torch: $(VENV)/.hf
+test-torch: $(VENV)/.extras
 test-jax: $(VENV)/.jax
 test-jax test-torch: $(VENV)/.dev
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
@@ -96,7 +83,7 @@ $(VENV)/bin/python:
 	       "$$($(PYTHON) --version 2>&1); call make with PYTHON=/path/to/python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# An empty file such as .venv/.hf records that the packages of the extra `hf` are installed.
+# An empty file such as .venv/.jax records that the packages of the extra `jax` are installed.
 # If uv cannot be installed, this is no error (-): pip then installs the packages.
 $(VENV)/.runtime: requirements.lock constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing TensorFlow and the other requirements into $(VENV) (once) ..."
@@ -109,20 +96,12 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
-$(VENV)/.hf: $(VENV)/.dev
-	$(INSTALL) -e '.[hf]'
-	@touch $@
+$(VENV)/.extras: $(VENV)/.runtime
+	$(INSTALL) -e '.[dev,hf,page,dask]'
+	@touch $(VENV)/.dev $@
 
 $(VENV)/.jax: $(VENV)/.dev
 	$(INSTALL) -e '.[jax]'
-	@touch $@
-
-$(VENV)/.page: $(VENV)/.dev
-	$(INSTALL) -e '.[page]'
-	@touch $@
-
-$(VENV)/.beam: $(VENV)/.dev
-	$(INSTALL) -e '.[dask]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.runtime

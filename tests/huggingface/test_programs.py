@@ -1,4 +1,4 @@
-"""Hugging Face's programs answer as this package does (`make test-hf`).
+"""Hugging Face's programs answer as this package does (`make test-all`).
 
 TensorFlow and PyTorch crash each other where TensorFlow is imported first, so one
 process without TensorFlow answers for the whole file.
@@ -24,7 +24,7 @@ from albert_tf.weights import metadata
 
 missing = [n for n in ("torch", "transformers") if not importlib.util.find_spec(n)]
 if missing:
-    reason = f"needs {' and '.join(missing)} (make test-hf)"
+    reason = f"needs {' and '.join(missing)} (make test-all)"
     pytest.skip(reason, allow_module_level=True)
 
 CONFIG = tiny(vocab_size=1500, num_hidden_layers=3, max_position_embeddings=64)

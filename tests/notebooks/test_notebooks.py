@@ -1,4 +1,4 @@
-"""Checks the stored notebooks; `make test-notebooks` and `make test-slow` run them."""
+"""Checks the stored notebooks; `make test-all` and `make test-slow` run them."""
 
 import re
 import sys

@@ -56,7 +56,7 @@ class Stub:
 
 
 def build(stub):
-    pytest.importorskip("gradio", reason="needs Gradio: make test-page installs it")
+    pytest.importorskip("gradio", reason="needs Gradio: make test-all installs it")
     return demo_page.build(stub)
 
 
@@ -98,7 +98,7 @@ def test_each_kind_has_its_component(kind, answer, texts, component, shown):
 
 
 def test_a_refusal_is_shown_on_the_page():
-    gradio = pytest.importorskip("gradio", reason="make test-page installs it")
+    gradio = pytest.importorskip("gradio", reason="make test-all installs it")
     with pytest.raises(gradio.Error, match="the text: empty"):
         build(Stub("regression", {"text": False}, {})).fn(None)
 
@@ -111,7 +111,7 @@ print(Client(sys.argv[1], verbose=False).predict("a [MASK]", api_name="/answer")
 
 
 def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
-    pytest.importorskip("gradio", reason="needs Gradio: make test-page installs it")
+    pytest.importorskip("gradio", reason="needs Gradio: make test-all installs it")
     shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
     model = models.AlbertPretrainer(tiny(vocab_size=1500))
     weights.save(model, tmp_path, "tf1")
@@ -131,7 +131,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
 
 
 def test_the_example_of_a_service_answers(tmp_path, data, tiny, monkeypatch):
-    fastapi = pytest.importorskip("fastapi", reason="make test-page installs it")
+    fastapi = pytest.importorskip("fastapi", reason="make test-all installs it")
     shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
     weights.save(models.AlbertClassifier(tiny(vocab_size=1500), 2), tmp_path, "tf1")
     task = {"kind": "classification", "labels": ["bad", "good"]}

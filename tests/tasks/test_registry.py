@@ -1,7 +1,6 @@
 """A family of one's own: a task, a pipeline, its settings, and one line."""
 
 import dataclasses
-import importlib.util
 import json
 import types
 
@@ -13,7 +12,7 @@ from keras import ops
 from albert_tf import AlbertClassifier, flags
 from albert_tf.errors import InputError
 from albert_tf.model import heads
-from albert_tf.serve import demo_page, predict
+from albert_tf.serve import predict
 from albert_tf.tasks import base, registry
 from albert_tf.tasks.base import Split
 from albert_tf.tasks.pipelines import Example, Pipeline
@@ -130,6 +129,3 @@ def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, new_model, fine_
     assert [answer["even"] for answer in answers] == outputs["even"].numpy().tolist()
     with pytest.raises(InputError, match=r"threshold=0.5: even only takes --max_seq"):
         predict.load(tmp_path / "run", PipelineSettings(threshold=0.5))
-    if importlib.util.find_spec("gradio"):
-        page = demo_page.build(predictor)
-        assert page.output_components[0].get_block_name() == "json"
