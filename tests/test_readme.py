@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers import slow_except
 
 from albert_tf import AlbertConfig, AlbertPretrainer, weights
 
@@ -60,7 +61,11 @@ def test_scripts_take_the_commands_of_a_page(page, settings_of):
             assert f'"{flag.partition("=")[0]}"' in text or "flags.define" in text, flag
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/python.md"], ids=str)
+PYTHON = ROOT / "docs/python.md"
+
+
+# docs/python.md has the code of README.md, and more.
+@pytest.mark.parametrize("page", slow_except([PYTHON], [README, PYTHON]), ids=str)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, eagerly):
     config = AlbertConfig.from_json_file(str(DATA / "model_small.config.json"))
     sizes = {"vocab_size": 1500, "num_hidden_layers": 1}

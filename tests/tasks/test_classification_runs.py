@@ -16,10 +16,10 @@ from albert_tf.tasks.text_task import TextTask
 
 TRAIN = {
     "do_train": True,
-    "num_train_steps": 3,
+    "num_train_steps": 1,
     "train_batch_size": 4,
-    "save_checkpoints_steps": 2,
-    "log_steps": 2,
+    "save_checkpoints_steps": 1,
+    "log_steps": 1,
 }
 TEN_ROWS = 10
 
@@ -33,6 +33,7 @@ def run(tmp_path, fine_tune, new_model):
     def call(folder="run", *, new=True, table=None, log=None, **flags):
         model = new_model() if new else ModelSettings()
         flags |= {"output_dir": str(tmp_path / folder), **(table or {})}
+        flags |= {"eval_batch_size": 32, "predict_batch_size": 32}  # all rows
         return fine_tune(Classification, ClassifierRunSettings, flags, model, log)
 
     return call
@@ -94,7 +95,8 @@ TASKS = ["cola", "qqp", "sts-b", "mnli"]
 @pytest.mark.parametrize("task", slow_except(("qqp", "sts-b"), TASKS))
 def test_tasks_of_glue_train_evaluate_and_predict(run, glue, tmp_path, task):
     todo = {"do_eval": True, "do_predict": True, "skip_bad_rows": True}
-    log = run(task_name=task, data_dir=glue, **todo, **TRAIN)
+    steps = TRAIN | {"num_train_steps": 2}
+    log = run(task_name=task, data_dir=glue, **todo, **steps)
     declared, folder = catalogue.get_task(task), tmp_path / "run"
     assert "train: 10 sequences, " in log
     assert re.search(r"\n  [1-5] truncated to --max_seq_length=40, by \d+", log)
@@ -102,7 +104,7 @@ def test_tasks_of_glue_train_evaluate_and_predict(run, glue, tmp_path, task):
     assert (skipped in log) == (task == "qqp")
     *blocks, _ = (folder / "eval_results.txt").read_text().split("=" * 50 + "\n")
     last = dict(line.split(" = ") for line in blocks[-1].splitlines())
-    assert last["global_step"] == "3" and len(blocks) == 2
+    assert last["global_step"] == "2" and len(blocks) == 2
     assert last.keys() >= {"best", "eval_loss", "loss", *declared.metrics}
     assert ("dev_mismatched/eval_accuracy" in last) == (task == "mnli")
     best = json.loads((folder / "model.ckpt-best.json").read_text())
@@ -197,10 +199,11 @@ def test_the_folder_of_several_runs_serves_without_them(run, own_table, tmp_path
     dev = tmp_path / "dev.csv"
     dev.write_text("text,label\n" + "list,no\n" * 7 + "list,yes\n" * 4)
     table = {"train_file": own_table("train", 24), "dev_file": str(dev)}
-    run(table=table, num_runs=2, task_name="custom", do_eval=True, **TRAIN)
+    flags = {"task_name": "custom", "do_eval": True}
+    run(table=table, num_runs=2, **flags, **TRAIN)
     best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
     table = {"dev_file": str(dev)}
-    log = run(new=False, table=table, task_name="custom", do_eval=True)
+    log = run(new=False, table=table, **flags)
     assert f"eval at step {best['step']}  loss {best['loss']:.4f}  " in log
 
 

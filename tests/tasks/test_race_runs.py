@@ -12,7 +12,7 @@ from albert_tf.tasks.settings.race import RaceRunSettings
 TRAIN = {
     "max_qa_length": 9,
     "train_batch_size": 4,
-    "num_train_steps": 2,
+    "num_train_steps": 1,
     "num_warmup_steps": 0,
     "log_steps": 1,
 }

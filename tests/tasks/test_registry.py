@@ -118,14 +118,10 @@ def test_a_family_is_a_folder_and_a_line(monkeypatch, tmp_path, new_model, fine_
 
     predictor = predict.load(tmp_path / "run")
     answers = list(predictor(texts))
-    for runtime in ("onnx", "litert"):
-        if runtime == "onnx":
-            pytest.importorskip("onnxruntime")
-        options = PipelineSettings(runtime=runtime)
-        assert list(predict.load(tmp_path / "run", options)(texts)) == answers
-    predictor.export(tmp_path / "served")
-    served = tf.saved_model.load(str(tmp_path / "served"))
-    outputs = served.signatures["serving_default"](text=tf.constant(texts))
+    outputs = predictor.serving_fn().answer(text=tf.constant(texts))
     assert [answer["even"] for answer in answers] == outputs["even"].numpy().tolist()
     with pytest.raises(InputError, match=r"threshold=0.5: even only takes --max_seq"):
         predict.load(tmp_path / "run", PipelineSettings(threshold=0.5))
+    pytest.importorskip("onnxruntime")
+    options = PipelineSettings(runtime="onnx")
+    assert list(predict.load(tmp_path / "run", options)(texts)) == answers

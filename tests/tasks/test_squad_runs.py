@@ -89,15 +89,16 @@ def run(files, tmp_path_factory, fine_tune):
 def train(run, files, version, folder, **changes):
     path = str(files / f"train-{version}.json")
     fields = {"do_train": True, "train_file": path, "train_batch_size": 24}
-    fields |= {"do_predict": True, "predict_file": path, "learning_rate": 0.001}
-    fields |= {"num_train_steps": 250, "num_warmup_steps": 50}
-    fields |= {"save_checkpoints_steps": 125, "log_steps": 125}
+    fields |= {"do_predict": True, "predict_file": path, "learning_rate": 0.0015}
+    fields |= {"num_train_steps": 120, "num_warmup_steps": 30}
+    fields |= {"save_checkpoints_steps": 60, "log_steps": 60}
     return run(folder, **{**fields, **changes})
 
 
 @pytest.fixture(scope="module")
 def one(run, files):
-    return train(run, files, "1.1", "one")
+    longer = {"num_train_steps": 250, "num_warmup_steps": 50, "learning_rate": 0.001}
+    return train(run, files, "1.1", "one", **longer)
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ PARAGRAPHS = (
 @pytest.mark.parametrize("head", ["linear", "conditional"])
 def test_answers_do_not_depend_on_padding(head, dataset, pieces, tiny):
     windows = features.make_windows(dataset(*PARAGRAPHS), pieces, WINDOWS)
-    task = task_of(tiny(), pieces, "2.0", head)
+    task = task_of(tiny(num_hidden_layers=1), pieces, "2.0", head)
     model = task.build_model()
 
     def found(length):
@@ -126,7 +126,8 @@ def test_answers_do_not_depend_on_padding(head, dataset, pieces, tiny):
 
 def test_more_candidates_than_positions_are_padded(dataset, pieces, tiny):
     windows = features.make_windows(dataset(("", ("", None))), pieces, WINDOWS)
-    task = task_of(tiny(), pieces, start_n_top=6, end_n_top=4)
+    config = tiny(num_hidden_layers=1)
+    task = task_of(config, pieces, start_n_top=6, end_n_top=4)
     batch = task.dataset([split_of(windows)], with_labels=False).make_batch(
         np.array([0]), 3
     )

@@ -23,8 +23,8 @@ LABELS = ("O", "B-LOC", "I-LOC")
 @pytest.fixture
 def fit(fine_tune, new_model, tmp_path):
     def run(**flags):
-        given = {"train_batch_size": 20, "log_steps": 50, "learning_rate": 1e-3}
-        given |= {"num_train_steps": 3, "output_dir": str(tmp_path / "run"), **flags}
+        given = {"train_batch_size": 20, "log_steps": 50, "learning_rate": 1.5e-3}
+        given |= {"num_train_steps": 1, "output_dir": str(tmp_path / "run"), **flags}
         model = new_model(**SIZES, classifier_dropout_prob=0.0)
         log = fine_tune(Tagging, FineTuningSettings, given, model)
         return tmp_path / "run", log
@@ -147,7 +147,7 @@ def test_own_sentences_are_learned_by_heart(fit, data):
     flags = dict.fromkeys(("train_file", "eval_file"), str(files / "train.txt"))
     flags |= {"predict_file": str(files / "valid.txt"), "max_seq_length": 30}
     flags |= dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
-    run, log = fit(num_train_steps=300, save_checkpoints_steps=300, **flags)
+    run, log = fit(num_train_steps=200, save_checkpoints_steps=200, **flags)
     assert "train: 40 sentences, " in log
     assert json.loads((run / "model.ckpt-best.json").read_text())["eval_f1"] == 1.0
     gold = reading.read_file(files / "train.txt")
@@ -172,6 +172,7 @@ def files(tmp_path):
     return paths
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_model_keeps_its_labels(fit, files, refuses):
     run, _ = fit(train_file=files["one"], do_train=True)
     assert json.loads((run / "task.json").read_text())["labels"] == ["O", "B-X", "I-X"]
