@@ -149,7 +149,7 @@ def numbers(text):
 @pytest.mark.parametrize(
     ("what", "training"),
     [
-        *(("tagging", {}), ("custom", TRAIN)),
+        *(("mnli", {}), ("custom", TRAIN)),
         *(pytest.param(w, TRAIN, marks=pytest.mark.slow) for w in ("mnli", "tagging")),
     ],
     ids=["evaluation", "custom", "mnli", "tagging"],
