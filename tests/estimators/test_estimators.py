@@ -24,11 +24,13 @@ from albert_tf.tasks.settings.classification import ClassifierRunSettings
 from albert_tf.tasks.settings.fine_tuning import ModelSettings
 
 GOOD, BAD = ["file", "list"], ["object", "name"]
-TEXTS = [f"the {word} {n}" for n in range(6) for word in (*GOOD, *BAD)]
+TEXTS = [f"the {word} {n}" for n in range(3) for word in (*GOOD, *BAD)]
 STARS = [5 if text.split()[1] in GOOD else 1 for text in TEXTS]
 TABLE = [{"review": t, "stars": s} for t, s in zip(TEXTS, STARS, strict=True)]
-LEARNS = {"learning_rate": 0.002, "batch_size": 8, "max_seq_length": 11, "epochs": 6.0}
-LEARNS["classifier_dropout_prob"] = 0.0
+LEARNS = {"learning_rate": 0.005, "batch_size": 12, "max_seq_length": 11}
+LEARNS |= {"epochs": 8.0, "eval_every_epochs": 4.0, "classifier_dropout_prob": 0.0}
+
+pytestmark = pytest.mark.usefixtures("module_eagerly")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def base(tmp_path_factory, data, tiny):
     folder = tmp_path_factory.mktemp("pretrained")
     sizes = {"vocab_size": 1500, "embedding_size": 12, "hidden_size": 24}
     sizes |= {"num_hidden_layers": 1, "intermediate_size": 48, "type_vocab_size": 2}
-    sizes |= {"max_position_embeddings": 40, "initializer_range": 0.1}
+    sizes |= {"max_position_embeddings": 40, "initializer_range": 0.3}
     keras.utils.set_random_seed(3)
     weights.save(AlbertPretrainer(tiny(**sizes)), folder, "tf1")
     shutil.copy(data / "spm_small.model", folder)
@@ -76,7 +78,7 @@ def test_an_evaluation_gives_the_metrics_of_the_run(model, snapshot):
     assert metrics["eval_loss"] == pytest.approx(model.metrics_["eval_loss"], abs=1e-6)
     assert snapshot(model.folder_) == before
     evaluated = [line["step"] for line in model.history_ if line["kind"] == "eval"]
-    assert evaluated == [3, 6, 9, 12, 15, 18]  # after each of 24 / 8 updates
+    assert evaluated == [4, 8]
 
 
 def test_fit_is_what_the_script_does(model, base, tmp_path, fine_tune, snapshot):
@@ -84,9 +86,9 @@ def test_fit_is_what_the_script_does(model, base, tmp_path, fine_tune, snapshot)
     files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "table.jsonl"))
     flags = {"task_name": "custom", "do_train": True, "do_eval": True, **files}
     flags |= {"text_columns": ("review",), "label_column": "stars"}
-    flags |= {"max_seq_length": 11, "learning_rate": 0.002, "train_batch_size": 8}
-    flags |= {"num_train_epochs": 6.0, "warmup_proportion": 0.1}
-    flags |= {"eval_every_epochs": 1.0, "init_checkpoint": str(base)}
+    flags |= {"max_seq_length": 11, "learning_rate": 0.005, "train_batch_size": 12}
+    flags |= {"num_train_epochs": 8.0, "warmup_proportion": 0.1}
+    flags |= {"eval_every_epochs": 4.0, "init_checkpoint": str(base)}
     flags["output_dir"] = str(tmp_path / "run")
     model_settings = ModelSettings(classifier_dropout_prob=0.0)
     fine_tune(Classification, ClassifierRunSettings, flags, model_settings)
@@ -99,7 +101,7 @@ def test_fit_is_what_the_script_does(model, base, tmp_path, fine_tune, snapshot)
     assert json.loads(files["task.json"]) == {**task, "labels_are_json": True}
     assert not any(name.startswith("model.ckpt-") for name in files)
     noted = json.loads((tmp_path / "run/run.json").read_text())
-    assert noted["flags"]["learning_rate"] == 0.002
+    assert noted["flags"]["learning_rate"] == 0.005
     assert noted["task"] == "classification"
 
 
@@ -132,7 +134,6 @@ def test_what_is_saved_answers_alike(model, tmp_path):
     assert list(predict.load(tmp_path / "saved")(TEXTS[:1])) == model(TEXTS[:1])
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_exports_are_where_they_are_said_to_be(model, tmp_path):
     """The README exports a SavedModel; test_convert.py checks all other formats."""
     assert model.export(tmp_path, "keras") == tmp_path / "albert_model.keras"
@@ -143,18 +144,16 @@ def test_exports_are_where_they_are_said_to_be(model, tmp_path):
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [
-        ([1, -1], [-1, 1]),
+        ([10.0, 2.5], [2.5, 10.0]),
+        pytest.param([1, -1], [-1, 1], marks=pytest.mark.slow),
         pytest.param([False, True], [False, True], marks=pytest.mark.slow),
-        ([10.0, 2.5, -0.5], [-0.5, 2.5, 10.0]),
         pytest.param(["10", "yes", "2"], ["2", "10", "yes"], marks=pytest.mark.slow),
     ],
 )
-def test_labels_keep_their_types_and_their_order(
-    labels, classes, base, tmp_path, eagerly
-):
+def test_labels_keep_their_types_and_their_order(labels, classes, base, tmp_path):
     labels = np.concatenate([labels] * 4)
     texts = TEXTS[: len(labels)]
-    model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 0.5})
+    model = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 1})
     model.fit(texts, labels, validation=(texts, labels), verbose=False)
     model.save(tmp_path / "saved")
     loaded = albert_tf.TextClassifier.load(tmp_path / "saved")
@@ -171,7 +170,6 @@ def test_labels_keep_their_types_and_their_order(
             assert set(each.predict(texts, threshold=1.0)) == {classes[0]}
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_the_setting_classes_orders_several_labels(base):
     names, data = [7, 5, 6], (TEXTS[:3], [(7, 5), [], [5]])
     short = {**LEARNS, "epochs": 1, "batch_size": 3, "verbose": False}
@@ -182,10 +180,10 @@ def test_the_setting_classes_orders_several_labels(base):
     assert model.evaluate(*data) == pytest.approx(model.metrics_, abs=1e-6)
 
 
-def test_labels_in_a_table_are_those_of_its_column(base, eagerly):
+def test_labels_in_a_table_are_those_of_its_column(base):
     frame = pandas.DataFrame({0: TEXTS, 1: STARS})
-    short = {**LEARNS, "epochs": 0.5, "verbose": False}
-    model = albert_tf.TextClassifier(base)
+    short = {**LEARNS, "epochs": 1, "verbose": False}
+    model = albert_tf.TextClassifier(base, class_weights="balanced")
     model.fit(frame, validation=(frame[0], frame[[1]]), text=0, label=1, **short)
     assert model.classes_.tolist() == [1, 5]
     assert model.evaluate(frame) == pytest.approx(model.metrics_, abs=1e-6)
@@ -217,7 +215,7 @@ def test_a_text_that_is_no_file_is_a_text(model, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "defaults"),
     [
-        (albert_tf.TextClassifier, {"epochs": 3.0, "text": ("text",)}),
+        (albert_tf.TextClassifier, {"eval_every_epochs": 1.0, "text": ("text",)}),
         (albert_tf.QuestionAnswerer, {"batch_size": 32, "doc_stride": None}),
         (albert_tf.Pretrainer, {"num_train_steps": 125_000, "dynamic_masking": False}),
     ],
@@ -229,8 +227,8 @@ def test_editors_see_the_settings_of_fit(kind, defaults):
     assert not {"input_file", "train_file", "settings"} & set(shown)
 
 
-def test_scikit_learn_clones_and_validates_it(base, model, eagerly):
-    new = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 0.5})
+def test_scikit_learn_clones_and_validates_it(base, model):
+    new = albert_tf.TextClassifier(base, **{**LEARNS, "epochs": 1})
     assert clone(new).get_params() == new.get_params()
     random.seed(5)
     numbers, policy = random.getstate(), keras.config.dtype_policy()
@@ -252,12 +250,11 @@ def test_a_copy_of_a_temporary_run_is_refused(model, base):
         pickle.dumps(short)
 
 
-def test_class_weights_and_the_best_labels(base, eagerly):
-    short = {**LEARNS, "epochs": 0.5, "verbose": False}
-    for weights_of_labels in ("balanced", {np.int64(5): 2.5}):
-        weighted = albert_tf.TextClassifier(base, class_weights=weights_of_labels)
-        weighted.fit(TEXTS, STARS, **short)
-        assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
+def test_class_weights_and_the_best_labels(base):
+    short = {**LEARNS, "epochs": 1, "verbose": False}
+    weighted = albert_tf.TextClassifier(base, class_weights={np.int64(5): 2.5})
+    weighted.fit(TEXTS, STARS, **short)
+    assert weighted(TEXTS[:1], top_k=1)[0]["probabilities"].keys() < {"1", "5"}
     fit = albert_tf.TextClassifier(base).fit
     message = refusal(fit, TEXTS, STARS, class_weights={6: 2}, **short)
     assert message.startswith("--class_weights=6=2: must be balanced,")
@@ -293,12 +290,11 @@ PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_except(("labels", "questions"), PIPELINES))
-def test_every_estimator_does_all(name, base, tmp_path, eagerly):
+@pytest.mark.parametrize("name", slow_except(("questions",), PIPELINES))
+def test_every_estimator_does_all(name, base, tmp_path):
     kind, settings, rows = PIPELINES[name]
     short = {"max_seq_length": 11, "batch_size": 2, "epochs": 0.5, **settings}
     model = kind(base, **short).fit(rows, validation=rows, verbose=False)
-    assert model.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
     hidden = ("label", "stars", "answer", "answers")
     asked = [{k: v for k, v in row.items() if k not in hidden} for row in rows]
     if kind is albert_tf.TokenClassifier:
@@ -309,7 +305,7 @@ def test_every_estimator_does_all(name, base, tmp_path, eagerly):
     loaded = kind.load(tmp_path / "saved")
     assert loaded.evaluate(rows) == pytest.approx(model.metrics_, abs=1e-6)
     file = model._write_rows(rows, tmp_path, "dev")
-    for data in (asked, file, str(file)):
+    for data in (asked, str(file)):
         again = loaded.predict(data)
         assert str(again) == str(predicted)
         assert type(again[0]) is type(predicted[0])
@@ -364,7 +360,7 @@ REFUSED = [
      """/train_rows.jsonl:2: {"c": 2} under 'label'; expec"""),
     ({}, (["a", "b"], [1, None]), "train, row 2: 'label' is missing"),
     ({}, (["a", "b"], [1, "1"]), "train: labels are texts and numbers"),
-    ({}, (TEXTS, ["a"] * 24), "/train_rows.jsonl: 1 different labels"),
+    ({}, (TEXTS, ["a"] * 12), "/train_rows.jsonl: 1 different labels"),
     ({}, (TEXTS[:3], HOT),
      "train: labels are rows of 0 and 1; expected names of labels"),
     ({"kind": "regression"}, DATA,

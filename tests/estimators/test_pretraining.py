@@ -14,7 +14,7 @@ from albert_tf.tasks.settings.training import TrainingSettings
 from albert_tf.train import pretrain
 from albert_tf.train.settings import DistributionSettings
 
-STEPS = {"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 0.002}
+STEPS = {"num_train_steps": 3, "num_warmup_steps": 1, "learning_rate": 0.02}
 MORE = {"save_checkpoints_steps": 2}
 MASKING = {"dynamic_masking": True}
 BIAS = {"output_bias_from_data": True}
@@ -36,11 +36,11 @@ def files(tmp_path_factory, tiny):
         spm_model_file=str(DATA / "spm_small.model"),
         max_seq_length=17,
         masked_lm_prob=0.0,
-        dupe_factor=3,
+        dupe_factor=1,
     )
     corpus.generate(config)
     sizes = {"vocab_size": 1500, "max_position_embeddings": 17, "type_vocab_size": 2}
-    sizes["num_hidden_layers"] = 2
+    sizes["num_hidden_layers"] = 1
     size.write_text(tiny(**sizes).to_json_string())
     return {"records": records, "size": size}
 
@@ -69,7 +69,7 @@ def test_it_does_what_the_script_does(trained, files, tmp_path, snapshot):
     assert "the output bias from " in log.getvalue()
     ours, theirs = snapshot(trained.folder_), snapshot(folder)
     names = {path.name for path in theirs if path.name.startswith("model.ckpt-")}
-    assert {"model.ckpt-4.index", "model.ckpt-best.index"} < names
+    assert {"model.ckpt-3.index", "model.ckpt-best.index"} < names
     for name in names:
         assert ours[trained.folder_ / name] == theirs[folder / name]
 
@@ -79,7 +79,7 @@ def test_its_metrics_are_those_of_the_best_checkpoint(trained, files):
     del best["step"]
     assert trained.metrics_ == best
     [*_, last] = trained.history_
-    assert last["kind"] == "eval" and last["step"] == 4
+    assert last["kind"] == "eval" and last["step"] == 3
     assert trained.evaluate(files["records"]) == pytest.approx(best, abs=1e-6)
     again = Pretrainer.from_pretrained(trained.folder_, **MASKING)
     assert again.evaluate([files["records"]]) == pytest.approx(best, abs=1e-6)
