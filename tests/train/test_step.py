@@ -75,6 +75,26 @@ def test_the_norm_of_a_gradient_is_right_where_the_loss_scale_grows(scaled):
     assert metrics["gradient_norm"] == pytest.approx(6**0.5)
 
 
+def test_steps_in_a_loop_on_the_device_are_the_same_steps(scaled):
+    def train(on_tpu):
+        trainer, optimizer = scaled(None)
+        trainer.model.set_weights([np.ones((2, 3))])
+        trainer._on_tpu = on_tpu
+        trainer._compute_gradients = lambda batch, _: (
+            tf.stack([batch, 6.0, batch, 2.0]),
+            [tf.fill((2, 3), batch * optimizer.dynamic_scale)],
+        )
+        trainer._iterator = iter(tf.data.Dataset.from_tensor_slices([0.1, 0.3, 0.2]))
+        metrics = trainer.train(3)
+        names = ("loss", "learning_rate", "gradient_norm")
+        return [metrics[name] for name in names], *trainer.model.get_weights()
+
+    (metrics, weights), (other_metrics, other_weights) = map(train, (False, True))
+    assert other_metrics == pytest.approx(metrics, rel=1e-6)
+    np.testing.assert_allclose(other_weights, weights, atol=1e-6)
+    assert (weights != 1).all()
+
+
 def gelu_and_slope(x):
     with tf.GradientTape() as tape:
         tape.watch(x)
