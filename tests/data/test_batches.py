@@ -91,17 +91,17 @@ def test_every_epoch_has_every_example_once_in_another_order(make_records):
 
 def test_seed_decides_the_order(source):
     one, again, other = (
-        numbers(source.training(batches.InputShard(4), seed=seed), 40)
+        numbers(source.training(batches.InputShard(4), seed=seed), 20)
         for seed in (3, 3, 4)
     )
     assert one == again != other
 
 
-@pytest.mark.parametrize("start", [4, 24, 92, 100, 108, 256])
-def test_a_run_resumes_where_it_stopped(source, start):
+def test_a_run_resumes_where_it_stopped(source):
     whole = numbers(source.training(batches.InputShard(4), seed=3), 80)
-    rest = source.training(batches.InputShard(4), seed=3, start=start)
-    assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10]
+    for start in (4, 24, 92, 100, 108, 256):
+        rest = source.training(batches.InputShard(4), seed=3, start=start)
+        assert numbers(rest, 10) == whole[start // 4 : start // 4 + 10], start
 
 
 def test_another_batch_size_resumes_at_the_same_example(make_records):
