@@ -84,7 +84,7 @@ def test_steps_in_a_loop_on_the_device_are_the_same_steps(scaled):
             tf.stack([batch, 6.0, batch, 2.0]),
             [tf.fill((2, 3), batch * optimizer.dynamic_scale)],
         )
-        trainer._iterator = iter(tf.data.Dataset.from_tensor_slices([0.1, 0.3, 0.2]))
+        trainer._iterator = iter(tf.data.Dataset.from_tensor_slices([0.1, 0.2, 0.3]))
         metrics = trainer.train(3)
         names = ("loss", "learning_rate", "gradient_norm")
         return [metrics[name] for name in names], *trainer.model.get_weights()
