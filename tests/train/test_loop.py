@@ -16,15 +16,20 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from helpers import ROOT, refusal
 
 from albert_tf import InputError, weights
 from albert_tf.data import records
-from albert_tf.train import curves
+from albert_tf.train import curves, loop
+from albert_tf.train.step import Trainer
 
 SCRIPT = ROOT / "run_pretraining.py"
 ROWS, T, P = 64, 14, 3
 PATIENCE = 300  # seconds
+METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
+METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_share": 0.5}
+SAVE_ALL = ["--save_checkpoints_steps=1", "--keep_checkpoint_max=99"]
 # Runs in a process that has imported everything, so that it starts at once.
 START = """
 import os, runpy, sys
@@ -149,10 +154,30 @@ def run(settings_of, files, tmp_path):
     return call
 
 
+@pytest.fixture
+def count_steps(monkeypatch):
+    """Counts steps in place of training; `count_steps(2)` skips the second call.
+
+    A call whose updates float16 skips does not count as steps.
+    """
+
+    def start(*skipped):
+        calls = itertools.count(1)
+
+        def train(self, num_steps):
+            if next(calls) not in skipped:
+                self.optimizer.iterations.assign_add(num_steps)
+            return METRICS
+
+        monkeypatch.setattr(Trainer, "train", train)
+
+    return start
+
+
 @pytest.fixture(scope="session")
 def whole(processes, files):
-    """The folder of a run of 50 steps with dropout that is never stopped."""
-    flags = ["--num_train_steps=50", "--log_steps=25", "--deterministic"]
+    """The folder of a run of 20 steps with dropout that is never stopped."""
+    flags = ["--num_train_steps=20", "--deterministic", *SAVE_ALL]
     argv = [*flags_of(files, files / "whole", "dropout.json"), *flags]
     Run(processes, files / "whole.log", argv, {"TF_CPP_MIN_LOG_LEVEL": "3"}).wait()
     return files / "whole"
@@ -179,13 +204,13 @@ def workers_of_a_cluster():
 
 @pytest.mark.usefixtures("eagerly")
 def test_devices_and_microbatches_give_weights_of_one_device(start, run, tmp_path):
-    steps = "--num_train_steps=6"
+    steps = "--num_train_steps=3"
     mirrored = start("mirrored", steps, "--distribution=mirrored", "--cpu_devices=2")
     run("one", steps, config="config.json")
     run("microbatches", steps, "--gradient_accumulation_steps=2", config="config.json")
     mirrored.wait()
     for folder in ("microbatches", "mirrored"):
-        assert_close(tmp_path / folder, tmp_path / "one", 6)
+        assert_close(tmp_path / folder, tmp_path / "one", 3)
 
 
 def assert_close(folder, other, step):
@@ -206,6 +231,7 @@ def assert_close(folder, other, step):
         assert difference <= bound, f"{folder} {name}"
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
     "flags",
     [
@@ -219,12 +245,13 @@ def assert_close(folder, other, step):
     ids=["microbatches", "mirrored float16", "xla"],
 )
 def test_what_the_loss_does_not_reach_stays_as_it_is(flags, start, run, tmp_path):
-    flags = ["--objective=none", "--save_checkpoints_steps=5", *flags]
+    flags = ["--objective=none", "--num_train_steps=3", *SAVE_ALL, *flags]
+    tf.config.run_functions_eagerly("--xla" not in flags)
     if "--cpu_devices=2" in flags:
         start("run", *flags).wait()
     else:
         run("run", *flags)
-    first, last = (tensors(tmp_path / "run", step) for step in (5, 10))
+    first, last = (tensors(tmp_path / "run", step) for step in (1, 3))
     pooler = "bert/pooler/dense/kernel"
     assert np.abs(first[pooler]).min() > 0
     np.testing.assert_array_equal(first[pooler], last[pooler])
@@ -241,8 +268,8 @@ def assert_equal(folder, other, step, note=""):
         np.testing.assert_array_equal(actual[name], value, err_msg=f"{name} {note}")
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_a_damaged_checkpoint_is_named(run, tmp_path):
+def test_a_damaged_checkpoint_is_named(run, count_steps, tmp_path):
+    count_steps()
     flags = ["--num_train_steps=2", "--save_checkpoints_steps=1"]
     run("run", *flags)
     changed = tmp_path / "run/model.ckpt-2.data-00000-of-00001"
@@ -255,19 +282,19 @@ def test_a_damaged_checkpoint_is_named(run, tmp_path):
     assert f"Resuming from {tmp_path}/run/model.ckpt-1: " in run("run", *flags)
 
 
-@pytest.mark.usefixtures("eagerly", "draws")
+@pytest.mark.usefixtures("eagerly")
 def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_path):
     flags = [
         f"--eval_input_file={files / 'train.tfrecord'}",
-        "--num_train_steps=5",
-        "--eval_every_steps=2",
+        "--num_train_steps=3",
+        "--eval_every_steps=1",
         "--eval_batch_size=40",
         "--keep_checkpoint_max=1",
     ]
     text = run("run", *flags)
     lines = [*curves.entries(tmp_path / "run/metrics.jsonl")]
     evaluations = [line for line in lines if line["kind"] == "eval"]
-    assert [line["step"] for line in evaluations] == [2, 4, 5]
+    assert [line["step"] for line in evaluations] == [1, 2, 3]
     best = max(evaluations, key=lambda line: line["masked_lm_accuracy"])
     noted = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
     assert noted["step"] == best["step"]
@@ -284,7 +311,7 @@ def test_evaluation_marks_the_best_and_writes_the_released_file(run, files, tmp_
             *("perplexity", "sentence_order_accuracy", "sentence_order_loss"),
         ]
         assert float(actual["loss"]) == line["loss"]
-    assert (tmp_path / "run/training_curves.png").stat().st_size > 10_000
+    assert (tmp_path / "run/training_curves.png").exists()
     alone = run("run", *flags[:1], "--nodo_train", "--do_eval")
     assert f"loss {best['loss']:.4f}" in alone
 
@@ -294,12 +321,12 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_p
     first = tmp_path / "first"
     shutil.copytree(whole, first)
     for suffix in ("index", "data-00000-of-00001"):  # runs start from the best
-        path = first / f"model.ckpt-50.{suffix}"
+        path = first / f"model.ckpt-20.{suffix}"
         path.rename(first / f"model.ckpt-best.{suffix}")
     text = run("second", f"--init_checkpoint={first}", "--num_train_steps=1")
     source = f"{first}/model.ckpt-best"
     assert f"Starting from {source}: 32 weights (tf1); fresh optimizer" in text
-    begun, ended = tensors(whole, 50), tensors(tmp_path / "second", 1)
+    begun, ended = tensors(whole, 20), tensors(tmp_path / "second", 1)
     name = "bert/pooler/dense/kernel"
     # The first learning rate of a warmup is 0, so the weights have not changed.
     np.testing.assert_array_equal(ended[name], begun[name])
@@ -343,8 +370,10 @@ def test_flags_that_do_not_fit_are_refused(run, files, flags, message):
 LOST = "error: lost another worker: it ended (see its log) or does not respond; run "
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_workers_with_different_checkpoints_are_refused(start, run, tmp_path):
+def test_workers_with_different_checkpoints_are_refused(
+    start, run, count_steps, tmp_path
+):
+    count_steps()
     run("first", "--num_train_steps=1")
     folders = ("first", "second")  # a folder that is not shared
     workers = [
@@ -434,41 +463,40 @@ def test_replicas_drop_different_values_and_skip_steps_together(processes, files
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_an_evaluation_that_a_kill_prevented_comes_first(run, files, tmp_path):
+def test_an_evaluation_that_a_kill_prevented_comes_first(
+    run, count_steps, files, tmp_path
+):
+    count_steps()
     flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=2"]
     flags += ["--eval_batch_size=64"]
-    run("run", *flags, "--num_train_steps=4")
+    run("run", *flags, "--num_train_steps=2")
     metrics = tmp_path / "run/metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     kept = [line for line in lines if '"eval"' not in line]
     metrics.write_text("".join(kept))
-    run("run", *flags, "--num_train_steps=6")
-    actual = [json.loads(line) for line in metrics.read_text().splitlines()[4:]]
+    run("run", *flags, "--num_train_steps=3")
+    actual = [json.loads(line) for line in metrics.read_text().splitlines()[2:]]
     steps = [entry["step"] for entry in actual if entry["kind"] == "eval"]
-    assert steps == [4, 6]
-    assert [e["step"] for e in actual if e["kind"] == "resume"] == [4]
+    assert steps == [2, 3]
+    assert [e["step"] for e in actual if e["kind"] == "resume"] == [2]
 
 
-def test_a_run_that_a_signal_or_a_kill_stops_resumes_with_the_same_bits(
+def test_a_run_that_a_kill_and_a_signal_stop_keeps_the_same_bits(
     start, whole, tmp_path
 ):
-    flags = ["--num_train_steps=50", "--deterministic"]
+    flags = ["--num_train_steps=20", "--deterministic", *SAVE_ALL]
     options = {"config": "dropout.json"}
-    at = np.random.default_rng().integers(8, 16)
-    saving = ["--save_checkpoints_steps=7", *flags]
-    start("run", *saving, **options).kill_at(at)
+    at = np.random.default_rng().integers(3, 8)
+    start("run", *flags, **options).kill_at(at)
     killed = max(steps_saved(tmp_path / "run"))
-    flags += ["--log_steps=50"]  # the next line of progress is that of the last step
     run = start("run", *flags, **options).signal_at(killed + 1, signal.SIGINT)
     text = run.wait(130).text
     stopped = step_of_stop(text, "SIGINT")
     assert f"Resuming from {tmp_path / 'run'}/model.ckpt-{killed}: " in text
-    assert killed < stopped < 50, f"killed at {at}"
-    text = start("run", *flags, **options).wait().text
-    assert f"Resuming from {tmp_path / 'run'}/model.ckpt-{stopped}: " in text
-    assert {killed, stopped, 50} <= steps_saved(tmp_path / "run")
+    assert killed < stopped < 20, f"killed at {at}"
     assert not list((tmp_path / "run").glob("*.tmp-*"))
-    assert_equal(tmp_path / "run", whole, 50, f"killed at {at}")
+    # These tensors are all that a run resumes from.
+    assert_equal(tmp_path / "run", whole, stopped, f"killed at {at}")
 
 
 def step_of_stop(text, name):
@@ -480,67 +508,64 @@ def step_of_stop(text, name):
 
 def start_workers(start, folder, steps, config):
     flags = [f"--num_train_steps={steps}", f"--log_steps={steps}", "--deterministic"]
-    environs = workers_of_a_cluster()
-    return [start(folder, *flags, environ=e, config=config) for e in environs]
+    return [
+        start(folder, *flags, *SAVE_ALL, environ=environ, config=config)
+        for environ in workers_of_a_cluster()
+    ]
 
 
-def stop_workers(start, steps, number, meanwhile, config):
-    """Stops a run by SIGTERM, then by the loss of a worker, and lets it end.
+def stop_workers(start, folder, steps, number, meanwhile, config):
+    """Stops a run by the loss of a worker, then by SIGTERM; returns its last step.
 
     `meanwhile` is called while the other worker waits for the lost one.
     """
-    chief, other = start_workers(start, "run", steps, config)
+    chief, other = start_workers(start, folder.name, steps, config)
     chief.wait_for("\nstep 1/")
-    other.kill(signal.SIGTERM)
-    for worker in (chief, other):
-        worker.wait(143)
-    assert 1 <= step_of_stop(chief.text, "SIGTERM") < steps
-    chief, other = start_workers(start, "run", steps, config)
-    chief.wait_for("Resuming")
     other.kill(number)
     meanwhile()
     assert LOST in chief.wait(2).text
     other.kill()
-    for worker in start_workers(start, "run", steps, config):
-        worker.wait()
+    lost = max(steps_saved(folder))
+    chief, other = start_workers(start, folder.name, steps, config)
+    chief.wait_for(f"\nstep {lost + 1}/")
+    other.kill(signal.SIGTERM)
+    for worker in (chief, other):
+        worker.wait(143)
+    assert f"Resuming from {folder}/model.ckpt-{lost}: " in chief.text
+    stopped = step_of_stop(chief.text, "SIGTERM")
+    assert lost < stopped < steps
+    return stopped
 
 
 def test_workers_stop_together_and_give_weights_of_one_device(start, run, tmp_path):
-    steps, config = 40, "config.json"
+    steps, config = 20, "config.json"
 
     def meanwhile():
-        run("one", f"--num_train_steps={steps}", config=config)
+        run("one", f"--num_train_steps={steps}", *SAVE_ALL, config=config)
 
-    stop_workers(start, steps, signal.SIGKILL, meanwhile, config)
-    assert_close(tmp_path / "run", tmp_path / "one", steps)
+    stopped = stop_workers(
+        start, tmp_path / "run", steps, signal.SIGKILL, meanwhile, config
+    )
+    assert_close(tmp_path / "run", tmp_path / "one", stopped)
 
 
 @pytest.mark.slow
 def test_workers_resume_with_the_same_bits(start, tmp_path):
-    steps, config = 60, "dropout.json"
+    steps, config = 20, "dropout.json"
 
     def meanwhile():
         for worker in start_workers(start, "whole", steps, config):
             worker.wait()
 
-    stop_workers(start, steps, signal.SIGSTOP, meanwhile, config)
-    assert_equal(tmp_path / "run", tmp_path / "whole", steps)
+    stopped = stop_workers(
+        start, tmp_path / "run", steps, signal.SIGSTOP, meanwhile, config
+    )
+    assert_equal(tmp_path / "run", tmp_path / "whole", stopped)
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_events_come_at_their_steps(run, files, tmp_path, monkeypatch):
-    """A call whose updates float16 skips does not count as steps."""
-    from albert_tf.train.step import Trainer
-
-    train, calls = Trainer.train, itertools.count(1)
-
-    def skip(self, num_steps):
-        metrics = train(self, num_steps)
-        if next(calls) in (1, 3):
-            self.optimizer.iterations.assign_sub(num_steps)
-        return metrics
-
-    monkeypatch.setattr(Trainer, "train", skip)
+def test_events_come_at_their_steps(run, count_steps, files, tmp_path):
+    count_steps(1, 3)
     flags = [f"--eval_input_file={files / 'train.tfrecord'}", "--eval_every_steps=3"]
     flags += [
         "--eval_batch_size=64",
@@ -562,13 +587,11 @@ def steps_saved(folder):
     return {int(n.partition("-")[2]) for n in names if not n.endswith("best")}
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_checkpoints_come_by_the_clock_too(run, tmp_path, monkeypatch):
-    from albert_tf.train import loop
-
+def test_checkpoints_come_by_the_clock_too(run, count_steps, tmp_path, monkeypatch):
     now = itertools.count(0, 100)  # seconds, between two calls
     clock = types.SimpleNamespace(monotonic=lambda: next(now))
     monkeypatch.setattr(loop, "time", clock)
+    count_steps()
     flags = ("--num_train_steps=7", "--save_checkpoints_steps=99")
     run("run", "--save_checkpoints_minutes=4", *flags)
     assert steps_saved(tmp_path / "run") == {3, 6, 7}
