@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001
 import json
 import random
+import unicodedata
 
 import pytest
 import sentencepiece
@@ -45,7 +46,7 @@ def pair(request, tmp_path_factory):
     return tokenizer, graph, rows
 
 
-def test_recorded_ids(pair):
+def test_recorded_ids(pair, eagerly):
     _, graph, rows = pair
     ids = graph(tf.constant([row[1] for row in rows]))
     assert ids.dtype == tf.int32
@@ -56,9 +57,12 @@ def test_recorded_ids(pair):
 def test_every_character_is_cleaned_as_in_python(pair):
     tokenizer, graph, _ = pair
     # Of the planes 2 and 3, only compatibility ideographs change.
-    parts = [range(0xD800), range(0xE000, 0x20000), range(0x2F800, 0x2FA20)]
-    parts += [range(0xE0000, 0xE1000), range(0x20000, 0x110000, 251)]
+    parts = [range(0xD800), range(0xF900, 0x20000), range(0x2F800, 0x2FA20)]
+    parts += [range(0xE0000, 0xE1000)]
     characters = [chr(code) for part in parts for code in part]
+    characters = [c for c in characters if unicodedata.category(c) != "Cn"]
+    # Also some that Unicode has not assigned.
+    characters += map(chr, range(0xE000, 0x110000, 251))
     # Separate, inside a word, and on both sides of a capital sigma.
     texts = [
         "".join(f"{c} a{c}b a{c}Σ aΣ{c}b " for c in characters[begin : begin + 61])
@@ -72,14 +76,14 @@ def test_every_character_is_cleaned_as_in_python(pair):
             assert result.numpy().decode() == tokenizer.clean(text)
 
 
-def test_equally_likely_pieces_are_chosen_as_in_python():
-    tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
-    graph = in_graph.GraphTokenizer(tokenizer)
+@pytest.mark.parametrize("pair", FAST[:1], indirect=True, ids=str)
+def test_equally_likely_pieces_are_chosen_as_in_python(pair, eagerly):
+    tokenizer, graph, _ = pair
     texts = [f"{'the ' * n}1110 1081\u20131118). a 1114." for n in range(97)]
     assert graph(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
 
 
-def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair):
+def test_bytes_that_are_not_utf8_count_as_replacement_characters(pair, eagerly):
     tokenizer, graph, _ = pair
     ids = graph(tf.constant([b"the \xff\xfe test"])).to_list()
     assert ids == [tokenizer.encode("the \ufffd\ufffd test")]
@@ -106,7 +110,7 @@ def test_a_saved_model_keeps_ids_and_offsets(pair, tmp_path):
 
 def test_a_saved_model_may_hold_several_vocabularies(tmp_path):
     paths = SMALL_MODEL, str(DATA / "earlier_version/vocab.model")
-    tokenizers = [tokenization.SentencePieceTokenizer(path) for path in paths]
+    tokenizers = [tokenization.SentencePieceTokenizer(path, False) for path in paths]
     both = tf.Module()
     both.graphs = [in_graph.GraphTokenizer(tokenizer) for tokenizer in tokenizers]
     tf.saved_model.save(both, str(tmp_path))
@@ -115,6 +119,7 @@ def test_a_saved_model_may_hold_several_vocabularies(tmp_path):
         assert graph(tf.constant(HARD)).to_list() == tokenizer.encode_batch(HARD)
 
 
+@pytest.mark.parametrize("pair", slow_except(FAST, PAIRS), indirect=True, ids=str)
 def test_batches_of_any_size_pass_a_dataset(pair):
     tokenizer, graph, _ = pair
     batches = tf.data.Dataset.from_tensor_slices(HARD).batch(4).map(graph)
@@ -166,7 +171,7 @@ def test_offsets_are_those_of_python(pair):
     texts = [*HARD, *_ODD, *(row[1] for row in rows)]
     contexts = json.loads((DATA / "squad_own.json").read_text())["data"]
     texts += [p["context"] for article in contexts for p in article["paragraphs"]]
-    assert_same_offsets(tokenizer, graph, texts + fuzzed(400, texts))
+    assert_same_offsets(tokenizer, graph, texts + fuzzed(150, texts))
     for part in graph.encode_with_offsets(tf.constant([], tf.string)):
         assert part.to_list() == []
 
@@ -188,11 +193,11 @@ def test_offsets_of_bytes_and_folded_characters_are_those_of_python(tmp_path):
     )
     texts = ["Straße", "aß ß", "字 (more)—(more), ẞx", *HARD, *_ODD]
     graph = in_graph.GraphTokenizer(tokenizer, with_offsets=True)
-    assert_same_offsets(tokenizer, graph, texts + fuzzed(300, texts))
+    assert_same_offsets(tokenizer, graph, texts + fuzzed(150, texts))
 
 
 @pytest.mark.parametrize("pair", slow_except(FAST, PAIRS), indirect=True, ids=str)
-def test_only_the_beginning_of_long_texts_is_tokenized(pair):
+def test_only_the_beginning_of_long_texts_is_tokenized(pair, eagerly):
     tokenizer, _, _ = pair
     graph = in_graph.GraphTokenizer(tokenizer, 7)
     texts = ["the quick " * 20_000, "x" * 90_000, "the"]
