@@ -1,3 +1,4 @@
+import functools
 import json
 from collections import Counter
 from pathlib import Path
@@ -24,8 +25,11 @@ def rules(**changes):
     return masking.Rules(config, vocabulary)
 
 
-def made(rows, T, labels=(0,)):
-    """Makes a batch of rows given as (words of A, words of B), words as lists."""
+def made(rows, T, labels=(0,), times=1):
+    """Makes a batch of rows given as (words of A, words of B), words as lists.
+
+    The batch has all rows `times` times.
+    """
     B = len(rows)
     batch = {
         name: np.zeros((B, T), np.int32)
@@ -40,10 +44,11 @@ def made(rows, T, labels=(0,)):
         batch["segment_ids"][i, first_sep + 1 : len(ids)] = 1
         begins = np.cumsum([0, *map(len, words)])[:-1]
         batch["token_boundary"][i, begins] = 1
-    labels = np.resize(np.array(labels, np.int32), B)[:, None]
-    return {**batch, "next_sentence_labels": labels}
+    batch["next_sentence_labels"] = np.resize(np.array(labels, np.int32), B)[:, None]
+    return {name: np.tile(values, (times, 1)) for name, values in batch.items()}
 
 
+@functools.cache
 def random_rows(B=211, seed=0):
     """Makes rows of different lengths, whose words have one to three tokens."""
     rng = np.random.default_rng(seed)
@@ -114,7 +119,7 @@ def test_span_lengths_are_drawn_with_probability_one_over_n():
     np.testing.assert_allclose(longer, [9 / 11, 6 / 11])
     assert rules(ngram=1).thresholds.size == 0
     counts = Counter()
-    run(random_rows(B=5003), counts=counts)
+    run(random_rows(B=4001), counts=counts)
     drawn = {n: counts[f"spans_drawn/{n}"] for n in (1, 2, 3)}
     total = sum(drawn.values())
     expected = {1: 6 / 11, 2: 3 / 11, 3: 2 / 11}
@@ -125,7 +130,7 @@ def test_spans_of_a_row_worked_by_hand():
     # Words of columns 1; 2, 3 | 5, 6, 7, and half of 9 tokens to predict: 4, as the
     # half is rounded to even. n is 1 with probability 2/3, else 2.
     B = 20011
-    batch = made([([[7], [8, 9]], [[10, 11, 12]])] * B, T=11)
+    batch = made([([[7], [8, 9]], [[10, 11, 12]])], T=11, times=B)
     out = run(batch, masked_lm_prob=0.5, ngram=2)
     # First word 2, 3: word 1 follows. First word 1: n = 2 takes both; n = 1 leaves
     # room for either of the others. First word 5, 6, 7: word 1 is all that fits.
@@ -145,13 +150,13 @@ def test_spans_stop_at_a_separator_unless_they_may_cross(cross, expected):
     # cross, n = 2 (1/3) takes 1 and 3. 3 first: n = 2 takes 3 and 4, else 1 or 4
     # follows. 4 first: 1 or 3 follows.
     B = 20011
-    batch = made([([[7]], [[8], [9]])] * B, T=8)
+    batch = made([([[7]], [[8], [9]])], T=8, times=B)
     out = run(batch, masked_lm_prob=1 / 3, ngram=2, released_behaviour=cross)
     assert shares(out) == near(expected, B)
 
 
 def test_a_word_reaches_across_a_separator_only_where_spans_do():
-    batch = made([([[7]], [[8], [9]])] * 211, T=8)
+    batch = made([([[7]], [[8], [9]])], T=8, times=211)
     batch["token_boundary"][:, 3] = 0  # 8 continues the word of 7, as released
     out = run(batch, masked_lm_prob=1 / 3, released_behaviour=True)
     assert set(shares(out)) == {(1, 3), (4,)}
@@ -161,7 +166,7 @@ def test_a_word_reaches_across_a_separator_only_where_spans_do():
 
 def test_every_word_is_as_likely_as_any_other_of_its_row():
     B = 20011
-    batch = made([([[7]] * 11, [[8]] * 11)] * B, T=25)
+    batch = made([([[7]] * 11, [[8]] * 11)], T=25, times=B)
     where = predicted(run(batch, ngram=1)).sum(axis=0)
     times = np.delete(where, [0, 12, 24])
     assert where.sum() == times.sum() == 4 * B
@@ -235,7 +240,7 @@ def test_eighty_percent_become_mask_ten_stay_ten_are_random():
 
 @pytest.mark.parametrize(("mask", "random"), [(1.0, 0.0), (0.5, 0.2), (0.0, 1.0)])
 def test_shares_of_what_becomes_of_predictions_are_settings(mask, random):
-    batch, counts = random_rows(B=2003), Counter()
+    batch, counts = random_rows(B=4001), Counter()
     run(batch, counts=counts, mask_replace_prob=mask, random_replace_prob=random)
     kinds = {k: counts[f"predictions_{k}"] for k in ("masked", "random", "kept")}
     total = sum(kinds.values())
@@ -310,7 +315,7 @@ def test_masks_that_the_records_have_are_taken_off_first(permute):
 def test_the_order_is_redrawn_from_either_order():
     a, b = [[7, 8], [9]], [[10], [11, 12], [13, 14, 15]]
     B, T = 1009, 14
-    batch = made([(a, b), (b, a)] * B, T=T, labels=[0, 1])
+    batch = made([(a, b), (b, a)], T=T, labels=[0, 1], times=B)
     out = dict(run_dynamic(batch, redraw_order=True))
     expected = {0: made([(a, b)], T), 1: made([(b, a)], T)}
     out["input_ids"] = unmasked(out)
@@ -344,14 +349,14 @@ def test_a_run_masks_a_record_by_its_seed_and_its_place(tmp_path, start, size, c
         source = batches.Records((path,), (211,), spec, prepare)
         dataset = source.training(shard, seed=3, start=start)
         # More than are masked together, and than an epoch has.
-        rows = list(dataset.take(1200 // per_replica).as_numpy_iterator())
+        rows = list(dataset.take(600 // per_replica).as_numpy_iterator())
         joined = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
         return joined, dataset.element_spec
 
     plain, _ = read(None)
     masked, element_spec = read(mask)
-    place = np.arange(size * 1200).reshape(-1, size)
-    place = place[:, context[1] * shard.rows :][:, : shard.rows].ravel()[:1200]
+    place = np.arange(size * 600).reshape(-1, size)
+    place = place[:, context[1] * shard.rows :][:, : shard.rows].ravel()[:600]
     expected = mask.mask(plain, 3, start + place[: len(plain["input_ids"])])
     for name, values in expected.items():
         np.testing.assert_array_equal(masked[name], values)
@@ -367,7 +372,7 @@ def new_file(generate, tmp_path_factory):
     """Makes records of 200 short documents, by default without masks."""
 
     def call(**changes):
-        changes = {"masked_lm_prob": 0.0, "dupe_factor": 2} | changes
+        changes = {"masked_lm_prob": 0.0, "dupe_factor": 1} | changes
         return str(generate(tmp_path_factory.mktemp("run"), **changes) / "x.tfrecord")
 
     return call
