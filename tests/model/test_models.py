@@ -187,7 +187,7 @@ def test_sharing_has_the_papers_counts(embedding_size, sharing, with_pooler, mil
 
 @pytest.mark.parametrize("changes", [{}, {"parameter_sharing": "none"}])
 def test_padding_changes_no_real_position(changes, tiny, tokens, arrays):
-    model = models.AlbertPretrainer(tiny(**changes))
+    model = models.AlbertPretrainer(tiny(num_hidden_layers=2, **changes))
     batch = tokens()
     random = np.random.default_rng(17)
     padded = {
@@ -210,7 +210,7 @@ def test_padding_changes_no_real_position(changes, tiny, tokens, arrays):
 
 
 def test_a_too_long_input_is_refused(tiny):
-    model = models.AlbertEncoder(tiny())
+    model = models.AlbertEncoder(tiny(num_hidden_layers=1))
     model({"input_ids": np.zeros((2, 17), "int32")})
     assert refusal(model, {"input_ids": np.zeros((2, 18), "int32")}) == (
         "input_ids has 18 tokens, but the configuration's max_position_embeddings is 17"
@@ -218,7 +218,7 @@ def test_a_too_long_input_is_refused(tiny):
 
 
 def test_without_positions_every_token_is_predicted(tiny, tokens, arrays):
-    model = models.AlbertPretrainer(tiny())
+    model = models.AlbertPretrainer(tiny(num_hidden_layers=1))
     batch = tokens()
     chosen = arrays(model(batch))["mlm_logits"]
     positions = batch.pop("masked_lm_positions")
@@ -313,7 +313,7 @@ def test_compiled_passes_agree_with_eager_ones(xla, tiny, tokens, arrays):
 def test_jitted_passes_agree_with_eager_ones(tiny, tokens, arrays):
     import jax
 
-    model = models.AlbertPretrainer(tiny())
+    model = models.AlbertPretrainer(tiny(num_hidden_layers=2))
     values = [variable.value for variable in model.trainable_variables]
     state = [variable.value for variable in model.non_trainable_variables]
 
@@ -367,7 +367,7 @@ def test_recompute_keeps_the_gradients(rate, mode, tiny, tokens, differentiate, 
 def test_gradients_of_shared_kernels_are_added_layer_by_layer(recompute, tiny, tokens):
     import tensorflow as tf
 
-    model = models.AlbertEncoder(tiny(recompute=recompute))
+    model = models.AlbertEncoder(tiny(recompute=recompute, num_hidden_layers=3))
     kernel = model.blocks[0].feed_forward.intermediate.kernel
 
     def gradient(batch):
@@ -378,8 +378,8 @@ def test_gradients_of_shared_kernels_are_added_layer_by_layer(recompute, tiny, t
     graph = tf.function(gradient).get_concrete_function(tokens()).graph
     sums = [op for op in graph.get_operations() if op.type == "AddN"]
     sums = [op for op in sums if op.outputs[0].shape == kernel.shape]
-    # One sum of five gradients would need all of them in memory.
-    assert [len(op.inputs) for op in sums] == [2] * 4
+    # One sum of three gradients would need all of them in memory.
+    assert [len(op.inputs) for op in sums] == [2] * 2
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX tells what a pass stores")
@@ -429,20 +429,16 @@ def test_selected_positions(changes, tiny, tokens, differentiate, arrays):
     encoder = models.AlbertEncoder(tiny(**changes))
     batch, positions = tokens(), ops.convert_to_tensor([[3, 0, 6], [1, 1, 0]])
     random = np.random.default_rng(3)
-    factors = [
-        random.standard_normal(shape, "float32") for shape in ((2, 1), (2, 3, 1))
-    ]
+    shapes = (2, 1), (2, 1), (2, 3, 1)
+    factors = [random.standard_normal(shape, "float32") for shape in shapes]
 
     def whole():
         outputs = encoder(batch)
         states = heads.gather_positions(outputs["sequence_output"], positions)
-        return outputs["pooled_output"], states
+        return outputs["pooled_output"], outputs["pooled_output"], states
 
     def selected():
-        return encoder.encode_positions(batch, positions)
-
-    def first():
-        return encoder.pooled(batch), whole()[1]
+        return encoder.pooled(batch), *encoder.encode_positions(batch, positions)
 
     def gradients(encode):
         def loss():
@@ -453,11 +449,10 @@ def test_selected_positions(changes, tiny, tokens, differentiate, arrays):
 
     expected = gradients(whole)
     assert max(np.abs(gradient).max() for gradient in expected) > 0.05
-    for encode in (selected, first):
-        for one, other in zip(whole(), encode(), strict=True):
-            np.testing.assert_allclose(arrays(one), arrays(other), atol=BOUND)
-        for one, other in zip(expected, gradients(encode), strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+    for one, other in zip(arrays(whole()), arrays(selected()), strict=True):
+        np.testing.assert_allclose(one, other, atol=BOUND)
+    for one, other in zip(expected, gradients(selected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.fixture
@@ -542,14 +537,14 @@ RECORDED_HEADS = {
 }
 
 
-def recorded_model(name):
+def recorded_model(name, num_hidden_layers=3):
     """The model of one entry of heads_init_decay_dropout.json."""
     kind, options, head_dropout = RECORDED_HEADS[name]
     config = AlbertConfig(
         vocab_size=2110,
         embedding_size=32,
         hidden_size=64,
-        num_hidden_layers=3,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
         intermediate_size=128,
         max_position_embeddings=48,
@@ -572,11 +567,17 @@ def recorded_inputs(name):
 
 
 class Drops(list):
-    """Every dropout of a pass, as (input, rate, output)."""
+    """Every dropout of a pass, as (input, rate, output).
+
+    `replace`, if set, is done instead: it gets the dropout's number and its input.
+    """
+
+    replace = None
 
     def note(self, x, rate, drop):
-        self.append((x, rate, drop()))
-        return self[-1][2]
+        y = self.replace(len(self), x) if self.replace else drop()
+        self.append((x, rate, y))
+        return y
 
     def sites(self):
         return [(tuple(x.shape), rate) for x, rate, _ in self]
@@ -624,12 +625,12 @@ def test_training_drops_where_and_as_much_as_released(name, golden, drops, array
 
 
 def test_no_two_dropouts_drop_the_same_values(tiny, tokens, drops, arrays):
-    model = models.AlbertEncoder(tiny(hidden_dropout_prob=0.5))
+    model = models.AlbertEncoder(tiny(num_hidden_layers=2, hidden_dropout_prob=0.5))
     for _ in range(2):
         model(tokens(), training=True)
     patterns = [(y != 0).tobytes() for _, _, y in arrays(list(drops))]
-    # Two passes of the embeddings and of two dropouts in each of five layers.
-    assert len(set(patterns)) == len(patterns) == 22
+    # Two passes of the embeddings and of two dropouts in each of two layers.
+    assert len(set(patterns)) == len(patterns) == 10
 
 
 @pytest.mark.parametrize("name", RECORDED_HEADS)
@@ -693,7 +694,8 @@ def inputs_for(kind, batch):
 
 @pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
 def test_heads_have_float32_outputs_in_mixed_precision(kind, options, tiny, tokens):
-    model = kind(tiny(), dtype="mixed_bfloat16", **options)
+    config = tiny(num_hidden_layers=1)
+    model = kind(config, dtype="mixed_bfloat16", **options)
     states = {"embedding_output", "encoder_outputs", "sequence_output", "pooled_output"}
     for name, output in model(inputs_for(kind, tokens())).items():
         if name not in states and not name.endswith("index"):
@@ -713,7 +715,7 @@ def test_heads_have_float32_outputs_in_mixed_precision(kind, options, tiny, toke
 def test_inputs_of_other_names_are_refused(kind, keys, fault, tiny):
     shape = (2, 3, 5) if kind is models.AlbertMultipleChoice else (2, 5)
     inputs = {key: np.ones(shape, "int32") for key in keys.split()}
-    assert refusal(kind(tiny()), inputs) == (
+    assert refusal(kind(tiny(num_hidden_layers=1)), inputs) == (
         f"the inputs {fault}; expected input_ids, input_mask, segment_ids"
     )
 
@@ -722,14 +724,15 @@ def test_inputs_of_other_names_are_refused(kind, keys, fault, tiny):
 def test_a_graph_is_freed_with_its_function(tiny, tokens):
     import tensorflow as tf
 
-    run = functools.partial(run_with_tape, models.AlbertPretrainer(tiny()))
+    model = models.AlbertPretrainer(tiny(num_hidden_layers=1))
+    run = functools.partial(run_with_tape, model)
     graph = weakref.ref(tf.function(run).get_concrete_function(tokens()).graph)
     gc.collect()
     assert graph() is None
 
 
 def test_choices_without_tokens_have_no_probability(tiny, tokens, arrays):
-    model = models.AlbertMultipleChoice(tiny())
+    model = models.AlbertMultipleChoice(tiny(num_hidden_layers=1))
     rows = tokens()
     rows = {key: rows[key] for key in ("input_ids", "input_mask", "segment_ids")}
     three = {key: np.stack([x, x[:, ::-1], x], 1) for key, x in rows.items()}
@@ -764,9 +767,9 @@ def test_every_layer_uses_the_parameters_of_its_group(
     for kind, calls in used.items():
 
         @functools.wraps(kind.call)
-        def note(self, *args, _calls=calls, _call=kind.call, **kwargs):
+        def note(self, hidden, *args, _calls=calls, **kwargs):
             _calls.append(self)
-            return _call(self, *args, **kwargs)
+            return hidden
 
         monkeypatch.setattr(kind, "call", note)
     config = tiny(
@@ -778,11 +781,9 @@ def test_every_layer_uses_the_parameters_of_its_group(
         assert "".join(str(distinct.index(one)) for one in used[kind]) == expected
 
 
-@pytest.mark.parametrize(
-    "name", slow_except(("pretraining", "squad_v2"), RECORDED_HEADS)
-)
+@pytest.mark.parametrize("name", slow_except(["squad_v2"], RECORDED_HEADS))
 def test_every_dropout_changes_the_outputs_in_its_own_way(name, drops, arrays):
-    model = recorded_model(name)
+    model = recorded_model(name, num_hidden_layers=1)
 
     def outputs_without(site):
         def halve(i, x):
