@@ -18,7 +18,8 @@ from helpers import ROOT, SMALL_MODEL, tiny
 
 from albert_tf import weights
 from albert_tf.model import models
-from albert_tf.serve import predict
+from albert_tf.serve import convert, predict
+from albert_tf.serve.settings import ConversionSettings
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
@@ -27,7 +28,9 @@ if missing:
     reason = f"needs {' and '.join(missing)} (make test-all)"
     pytest.skip(reason, allow_module_level=True)
 
-CONFIG = tiny(vocab_size=1500, num_hidden_layers=3, max_position_embeddings=64)
+CONFIG = tiny(vocab_size=1500, num_hidden_layers=1, max_position_embeddings=64)
+ONE_LAYER = tiny(num_hidden_layers=1)
+GROUPED = tiny(num_hidden_layers=2, num_hidden_groups=2, inner_group_num=2)
 MODELS = {
     "encoder": models.AlbertEncoder,
     "pretrainer": models.AlbertPretrainer,
@@ -51,20 +54,6 @@ SCORED = ["a file", "The value of each object in a list.", "Größe", "😀 ok",
 TEXTS = ["`quoted' text", "ΩΣ", "각 한국어", "tab\there", *(r["text"] for r in ROWS)]
 
 
-def export(run, output):
-    """Exports by the script."""
-    done = subprocess.run(
-        [
-            *(sys.executable, ROOT / "convert_checkpoint.py", f"--input={run}"),
-            *(f"--output={output}", "--output_format=hf"),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def write_runs(folder, tokenizer):
     """Exports runs of all kinds; returns what predict answers."""
     answers = {}
@@ -78,21 +67,22 @@ def write_runs(folder, tokenizer):
         weights.save(model, run, "tf1")
         answers[kind] = list(predict.load(run)(rows))
         if kind == "classification":
-            export(run, folder / kind)
+            paths = {"input": str(run), "output": str(folder / kind)}
+            convert.convert(ConversionSettings(**paths, output_format="hf"))
         else:
             weights.save(model, folder / kind, "hf", tokenizer=tokenizer, task=task)
     return answers
 
 
 @pytest.fixture(scope="module")
-def both(tokens, arrays, tmp_path_factory):
+def both(module_eagerly, tokens, arrays, tmp_path_factory):
     """What this package makes of everything, and what transformers does."""
     folder = tmp_path_factory.mktemp("both")
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL)
     batch = {key: x for key, x in tokens().items() if key != "masked_lm_positions"}
     ours = {}
     for name, make in MODELS.items():
-        model = make(tiny(num_hidden_groups=2, inner_group_num=2))
+        model = make(GROUPED if name == "encoder" else ONE_LAYER)
         weights.save(model, folder / name, "hf")
         choice = isinstance(model, models.AlbertMultipleChoice)
         inputs = {key: x[:, None] for key, x in batch.items()} if choice else batch
