@@ -18,13 +18,19 @@ from albert_tf.weights.settings import ModelFileSettings
 CONFIG = tiny(vocab_size=1500, num_hidden_layers=1, max_position_embeddings=512)
 
 
+@pytest.fixture(scope="module")
+def model():
+    """A model that tests save and load; its values may be any."""
+    return AlbertClassifier(CONFIG, 1)
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(model, tmp_path):
     """Makes the folder of a run that kept case."""
     path = tmp_path / "run"
     tokenizer = tokenization.SentencePieceTokenizer(SMALL_MODEL, do_lower_case=False)
     metadata.write(path, tokenizer, {"kind": "regression", "max_seq_length": 31})
-    weights.save(AlbertClassifier(CONFIG, 1), path, "tf1")
+    weights.save(model, path, "tf1")
     return path
 
 
@@ -57,14 +63,14 @@ def edit(path, remove=(), **values):
     path.write_text(json.dumps({k: v for k, v in contents.items() if k not in remove}))
 
 
-def test_a_folder_needs_nothing_else(folder, tmp_path):
+def test_a_folder_needs_nothing_else(folder, model, tmp_path):
     moved = shutil.move(folder, tmp_path / "elsewhere")
     opened = ModelFolder(moved)
     assert opened.config == CONFIG
     assert opened.task["kind"] == "regression" and opened.task["max_seq_length"] == 31
     assert opened.tokenizer.do_lower_case is False
     assert opened.tokenizer.path.startswith(str(moved))
-    weights.load(AlbertClassifier(CONFIG, 1), opened.source)
+    weights.load(model, opened.source)
     # Writing again keeps the vocabulary.
     metadata.write(moved, opened.tokenizer, {"kind": "classification"})
     again = ModelFolder(moved)
@@ -141,10 +147,10 @@ def test_vocabulary_case(folder, tmp_path, path, named, flag, expected, tokenize
     assert tokenizer.do_lower_case is expected
 
 
-def test_transformers_5_keeps_the_vocabulary_in_one_file(tmp_path, tokenizer_of):
+def test_transformers_5_keeps_the_vocabulary_in_one_file(model, tmp_path, tokenizer_of):
     tokenizer = tokenization.load(SMALL_MODEL, do_lower_case=False, keep_accents=True)
     saved = tmp_path / "saved"
-    weights.save(AlbertClassifier(CONFIG, 1), saved, "hf", tokenizer=tokenizer)
+    weights.save(model, saved, "hf", tokenizer=tokenizer)
     (saved / "spiece.model").unlink()
     opened = ModelFolder(saved)
     assert opened.tokenizer.encode("é E a") == tokenizer.encode("é E a")

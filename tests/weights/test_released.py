@@ -154,8 +154,9 @@ def hub(monkeypatch, tmp_path):
     return hub
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-@pytest.mark.parametrize("revision", [None, "main", "refs/pr/1"])
+@pytest.mark.parametrize(
+    ("kind", "revision"), [(str, None), (Path, "main"), (str, "refs/pr/1")]
+)
 def test_models_of_hugging_face(hub, tmp_path, kind, revision, config):
     weights.save(AlbertEncoder(config), tmp_path / "hub", "hf")
     name = "hf://albert/albert-base-v2" + (f"@{revision}" if revision else "")
