@@ -313,7 +313,7 @@ def test_compiled_passes_agree_with_eager_ones(xla, tiny, tokens, arrays):
 def test_jitted_passes_agree_with_eager_ones(tiny, tokens, arrays):
     import jax
 
-    model = models.AlbertPretrainer(tiny(num_hidden_layers=2))
+    model = models.AlbertPretrainer(tiny(num_hidden_layers=1))
     values = [variable.value for variable in model.trainable_variables]
     state = [variable.value for variable in model.non_trainable_variables]
 
@@ -391,7 +391,7 @@ def test_recompute_stores_only_the_input_of_each_block(tiny):
 
     def bytes_of_a_layer(recompute):
         stored = []
-        for layers in (2, 4):
+        for layers in (1, 2):
             model = models.AlbertEncoder(
                 tiny(num_hidden_layers=layers, recompute=recompute, **changes)
             )
@@ -404,7 +404,7 @@ def test_recompute_stores_only_the_input_of_each_block(tiny):
 
             _, pull = jax.vjp(forward, [v.value for v in model.trainable_variables])
             stored.append(sum(x.nbytes for x in jax.tree.leaves(pull)))
-        return (stored[1] - stored[0]) / 2
+        return stored[1] - stored[0]
 
     one_input = 8 * 32 * 12 * 4
     assert bytes_of_a_layer("block") == one_input
@@ -513,7 +513,7 @@ def test_recompute_keeps_the_dtype(sharing, tiny, tokens, differentiate, monkeyp
         return gelu(x)
 
     monkeypatch.setitem(ACTIVATIONS, "gelu", note)
-    config = tiny(num_hidden_layers=3, recompute="block", parameter_sharing=sharing)
+    config = tiny(num_hidden_layers=2, recompute="block", parameter_sharing=sharing)
     model = models.AlbertEncoder(config, dtype="mixed_bfloat16")
 
     def loss():
@@ -521,7 +521,7 @@ def test_recompute_keeps_the_dtype(sharing, tiny, tokens, differentiate, monkeyp
         return ops.sum(ops.cast(output, "float32") ** 3)
 
     gradients = differentiate(loss, model.trainable_variables)
-    assert len(dtypes) >= 3 and set(dtypes) == {"bfloat16"}
+    assert len(dtypes) >= 2 and set(dtypes) == {"bfloat16"}
     assert {str(gradient.dtype) for gradient in gradients} == {"float32"}
 
 
@@ -535,6 +535,8 @@ RECORDED_HEADS = {
     "squad_v2": (models.AlbertConditionalSpanLabeler, {}, 0.3),
     "race": (models.AlbertMultipleChoice, {}, 0.3),
 }
+# Regression and version 1 of SQuAD have no dropouts that the others lack.
+HEADS_THAT_DIFFER = ("pretraining", "classifier", "squad_v2", "race")
 
 
 def recorded_model(name, num_hidden_layers=3):
@@ -603,7 +605,7 @@ def drops(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("name", RECORDED_HEADS)
+@pytest.mark.parametrize("name", slow_except(HEADS_THAT_DIFFER, RECORDED_HEADS))
 def test_training_drops_where_and_as_much_as_released(name, golden, drops, arrays):
     recorded = golden("heads_init_decay_dropout.json")[name]["dropout_sites"]
     model = recorded_model(name)
@@ -633,7 +635,7 @@ def test_no_two_dropouts_drop_the_same_values(tiny, tokens, drops, arrays):
     assert len(set(patterns)) == len(patterns) == 10
 
 
-@pytest.mark.parametrize("name", RECORDED_HEADS)
+@pytest.mark.parametrize("name", slow_except(HEADS_THAT_DIFFER, RECORDED_HEADS))
 def test_inference_drops_nothing(name, drops, arrays):
     model = recorded_model(name)
     first, second = (arrays(model(recorded_inputs(name))) for _ in range(2))
@@ -666,12 +668,9 @@ def test_initial_values_are_distributed_as_released(name, golden, tmp_path):
         assert values.std() == pytest.approx(expected["std"], rel=known_to), variable
 
 
-# --- saving ---
+# --- heads ---
 
-MODELS = {
-    "encoder": (models.AlbertEncoder, {}),
-    "pretrainer": (models.AlbertPretrainer, {}),
-    "masked LM": (models.AlbertPretrainer, {"sentence_head": False}),
+HEADS = {
     "classifier": (models.AlbertClassifier, {"num_labels": 3}),
     "choice": (models.AlbertMultipleChoice, {}),
     "tokens": (models.AlbertTokenClassifier, {"num_labels": 4}),
@@ -692,7 +691,7 @@ def inputs_for(kind, batch):
     return batch
 
 
-@pytest.mark.parametrize(("kind", "options"), MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(("kind", "options"), HEADS.values(), ids=HEADS)
 def test_heads_have_float32_outputs_in_mixed_precision(kind, options, tiny, tokens):
     config = tiny(num_hidden_layers=1)
     model = kind(config, dtype="mixed_bfloat16", **options)
