@@ -620,7 +620,7 @@ def test_model_garden_checkpoints_load_with_equal_outputs(tmp_path):
         vocab_size=23,
         embedding_width=6,
         hidden_size=12,
-        num_layers=2,
+        num_layers=1,
         num_attention_heads=3,
         intermediate_size=20,
         max_sequence_length=9,
@@ -641,7 +641,7 @@ def test_model_garden_checkpoints_load_with_equal_outputs(tmp_path):
         }
     )
     for path in (prefix, tmp_path / "hub"):
-        model = models.AlbertEncoder(SHARED)
+        model = models.AlbertEncoder(sized(num_hidden_layers=1))
         assert weights.load(model, path).format == "model_garden"
         ours = model(TOKENS)
         assert max_difference(ours["pooled_output"], expected["pooled_output"]) < 2e-5
