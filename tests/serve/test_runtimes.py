@@ -87,7 +87,7 @@ def batch(model, rows, length, seed=3):
     return inputs
 
 
-def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND):
+def assert_equal(model, run, names, sizes=((2, 7), (1, 5)), bound=BOUND):
     for rows, length in sizes:
         inputs = batch(model, rows, length)
         expected, outputs = model(inputs), run(inputs)
@@ -99,11 +99,12 @@ def assert_equal(model, run, names, sizes=((2, 7), (4, 11), (1, 5)), bound=BOUND
             np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=bound)
 
 
-# LiteRT's converter is slow. Each other head is one dense layer, as in `pretrainer`.
-IN_RUNTIMES = [("litert", "pretrainer"), ("litert", "conditional")]
+# LiteRT's converter is slow. Each other head is one dense layer, as in the pretrainer
+# that test_convert and test_predict run there.
+IN_RUNTIMES = [("litert", "conditional")]
 IN_RUNTIMES += [
     pytest.param("litert", kind, marks=pytest.mark.slow)
-    for kind in ("encoder", "choices")
+    for kind in ("encoder", "pretrainer", "choices")
 ]
 IN_RUNTIMES += [pytest.param("onnx", kind, marks=NEEDS_ONNX) for kind in MODELS]
 
@@ -112,7 +113,7 @@ IN_RUNTIMES += [pytest.param("onnx", kind, marks=NEEDS_ONNX) for kind in MODELS]
 def test_a_model_answers_as_in_keras_whatever_the_size_of_the_batch(
     kind, format, tiny, written
 ):
-    layers = 2 if kind == "encoder" or format == "onnx" else 1
+    layers = 2 if kind == "encoder" else 1
     build, names = MODELS[kind]
     model = random_weights(build(tiny(num_hidden_layers=layers)))
     assert_equal(model, written(model, format), names)
@@ -148,8 +149,10 @@ def test_the_released_encoder_gives_its_recorded_outputs(format, data, golden, w
     ],
 )
 def test_every_sharing_and_activation_is_in_the_graph(changes, tiny, written):
-    model = random_weights(models.AlbertPretrainer(tiny(**changes)))
-    assert_equal(model, written(model, "onnx"), {"mlm_logits", "sop_logits"})
+    config = tiny(**changes, num_hidden_layers=3)
+    model = random_weights(models.AlbertPretrainer(config))
+    names = {"mlm_logits", "sop_logits"}
+    assert_equal(model, written(model, "onnx"), names, sizes=[(2, 7)])
 
 
 @pytest.mark.parametrize("format", LITERT_IS_SLOW)
@@ -180,7 +183,8 @@ def wide(tiny):
 LAYER = {"litert": 24_000, "onnx": 5_000}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+# The next test also fails if LiteRT's file has the weights of a layer twice.
+@pytest.mark.parametrize("format", LITERT_IS_SLOW)
 def test_layers_that_share_weights_store_them_once(format, wide, tmp_path):
     bytes_of = {}
     for layers in (1, 2):
@@ -266,7 +270,7 @@ def test_what_cannot_be_opened_is_said(name, content, message, tmp_path, refuses
 
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_batches_of_all_sizes_share_a_graph(tiny, monkeypatch, eagerly):
-    model = models.AlbertClassifier(tiny(), 3)
+    model = models.AlbertClassifier(tiny(num_hidden_layers=1), 3)
     run, traced = runtimes.build_runner(model, eagerly=eagerly), []
     call = models.AlbertClassifier.call
 
