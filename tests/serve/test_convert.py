@@ -19,7 +19,7 @@ from albert_tf.weights.folder import ModelFolder
 @pytest.fixture
 def config(tiny):
     sizes = {"embedding_size": 6, "max_position_embeddings": 9, "type_vocab_size": 2}
-    return tiny(**sizes, num_hidden_layers=4, initializer_range=0.02)
+    return tiny(**sizes, num_hidden_layers=1, initializer_range=0.02)
 
 
 def settings(source, output, format, **more):
