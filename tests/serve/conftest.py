@@ -12,8 +12,9 @@ from albert_tf.serve import convert
 from albert_tf.weights import metadata
 
 SIZES = {"vocab_size": 1500, "max_position_embeddings": 64, "type_vocab_size": 2}
-SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 2}
-CONFIG = tiny(**SIZES, initializer_range=0.3)
+SIZES |= {"num_attention_heads": 2, "initializer_range": 0.3}
+CONFIG = tiny(**SIZES, num_hidden_layers=2)
+SHALLOW = tiny(**SIZES, num_hidden_layers=1)
 SHORT, LONG = "a file", "the value of each object in a list of strings is returned " * 2
 SPANS = {"doc_stride": 16, "max_query_length": 12, "n_best_size": 5}
 SPANS |= {"max_answer_length": 9, "start_n_top": 2, "end_n_top": 3}
@@ -34,14 +35,14 @@ CASES = {
                     {"labels": ["a", "b"], "texts": 2}, PAIR),
     "regression": (lambda: models.AlbertClassifier(CONFIG, 1),
                    {"bounds": [-1, 1], "texts": 2}, PAIR),
-    "multiple_choice": (lambda: models.AlbertMultipleChoice(CONFIG),
+    "multiple_choice": (lambda: models.AlbertMultipleChoice(SHALLOW),
                         {"max_qa_length": 20}, [CHOICE]),
-    "question_answering": (lambda: models.AlbertConditionalSpanLabeler(CONFIG, 2, 3),
+    "question_answering": (lambda: models.AlbertConditionalSpanLabeler(SHALLOW, 2, 3),
                            {**CONDITIONAL, "null_score_diff_threshold": 100.0},
                            [QUESTION, {"question": LONG, "context": ""}]),
-    "linear": (lambda: models.AlbertSpanLabeler(CONFIG),
+    "linear": (lambda: models.AlbertSpanLabeler(SHALLOW),
                {**LINEAR, "null_score_diff_threshold": None}, [QUESTION]),
-    "token_classification": (lambda: models.AlbertTokenClassifier(CONFIG, 3),
+    "token_classification": (lambda: models.AlbertTokenClassifier(SHALLOW, 3),
                              {"labels": ["O", "B-A", "I-A"]},
                              [{"text": LONG * 3}, {"text": ""}]),
     "fill_mask": (lambda: models.AlbertPretrainer(CONFIG), None, GAPS),
