@@ -44,7 +44,7 @@ CASES = {
 }
 # Other kinds use the same functions, or the test of the contract exports them
 # (regression and SQuAD 1.1 only in `make test-slow`).
-SAVED = ("embeddings", "choice", "words")
+SAVED = ("many", "embeddings", "choice", "words")
 
 LOAD = """
 import json, numpy as np, tensorflow as tf, tensorflow_text
