@@ -26,7 +26,8 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The slowest tests, the slowest cases of parametrized tests, and the other notebooks.
+# The slowest tests, the slowest cases of parametrized tests, and notebooks 01, 03
+# and 04.
 test-slow: $(VENV)/.dev
 	$(RUN) -m pytest -m slow
 
@@ -96,9 +97,9 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
-$(VENV)/.extras: $(VENV)/.runtime
-	$(INSTALL) -e '.[dev,hf,page,dask]'
-	@touch $(VENV)/.dev $@
+$(VENV)/.extras: $(VENV)/.dev
+	$(INSTALL) -e '.[hf,page,dask]'
+	@touch $@
 
 $(VENV)/.jax: $(VENV)/.dev
 	$(INSTALL) -e '.[jax]'

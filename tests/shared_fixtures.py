@@ -19,7 +19,7 @@ from pathlib import Path
 import albert_tf  # noqa: F401 (before TensorFlow, as the scripts do)
 
 # Threads of several test processes would wait for each other. TensorFlow reads these
-# variables when it is imported.
+# variables when it is imported, also in the processes that tests start.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 # Most functions that XLA compiles run once, so optimization and fusion cost more time.

@@ -21,8 +21,6 @@ for folder, task, rows in json.load(sys.stdin):
 print(json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})]))
 """
 
-pytestmark = pytest.mark.usefixtures("eagerly")
-
 FREQUENT = ("classification", "multiple_choice", "linear", "fill_mask")
 
 

@@ -200,7 +200,7 @@ def test_the_folder_of_several_runs_serves_without_them(run, own_table, tmp_path
     dev.write_text("text,label\n" + "list,no\n" * 7 + "list,yes\n" * 4)
     table = {"train_file": own_table("train", 24), "dev_file": str(dev)}
     flags = {"task_name": "custom", "do_eval": True}
-    run(table=table, num_runs=2, **flags, **TRAIN)
+    run(table=table, num_runs=2, **flags, **TRAIN | {"num_train_steps": 2})
     best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
     table = {"dev_file": str(dev)}
     log = run(new=False, table=table, **flags)

@@ -88,6 +88,7 @@ def trainer(files, recorded, write_checkpoint, tmp_path):
 
 @pytest.mark.parametrize("batch_size", [8, pytest.param(4, marks=pytest.mark.slow), 3])
 def test_evaluation_gives_the_released_metrics(trainer, recorded, batch_size):
+    tf.config.run_functions_eagerly(batch_size != 8)
     found = trainer(eval_batch_size=batch_size).evaluate()
     for name in (
         *("masked_lm_loss", "masked_lm_accuracy"),
@@ -261,6 +262,20 @@ def test_a_run_of_the_released_code_is_gone_on_with(trainer, data, tmp_path):
     # It does not say how many examples were seen: five steps of four.
     assert found.restore(found.newest(), batch_size=4) == 20
     assert checkpoints.count_steps(ours.optimizer) == 5
+
+
+@pytest.mark.slow
+def test_steps_in_a_loop_on_the_device_are_the_same_steps(trainer):
+    """tests/train/test_step.py does the same with a small function."""
+    tf.config.run_functions_eagerly(False)
+    one, other = trainer(optimizer="adamw"), trainer(optimizer="adamw")
+    other._on_tpu = True
+    metrics = [each.train(3)["loss"] for each in (one, other)]
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-6)
+    for a, b in zip(one.model.weights, other.model.weights, strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b), atol=1e-6
+        )
 
 
 @pytest.fixture

@@ -62,7 +62,9 @@ def run(data, new_model, root, fine_tune):
     def call(name, task="mrpc", layers=1, **flags):
         model = ModelSettings()
         if flags.get("do_train"):
-            model = new_model(max_position_embeddings=64, num_hidden_layers=layers)
+            sizes = {"max_position_embeddings": 64, "num_hidden_layers": layers}
+            # So that the members answer differently after one step.
+            model = new_model(**sizes, initializer_range=1.0)
         family, settings, files = families[task]
         flags = {**files, "output_dir": str(root / name), **flags}
         return root / name, fine_tune(family, settings, flags, model)
@@ -143,6 +145,7 @@ def test_the_best_ensemble_is_searched_forward(run, members, root):
     scores = [step["eval_accuracy"] for step in table["search"]]
     assert len(scores) == 2
     best = max(table["members"], key=lambda member: member["eval_accuracy"])
+    assert len({member["eval_accuracy"] for member in table["members"]}) > 1
     assert scores[0] == best["eval_accuracy"]
     assert table["search"][0]["added"] == best["folder"]
     pairs = {}

@@ -30,6 +30,8 @@ PATIENCE = 300  # seconds
 METRICS = {"loss": 1.0, "learning_rate": 0.1, "gradient_norm": 2.0}
 METRICS |= {"sequences_per_second": 6.0, "tokens_per_second": 0.5, "waiting_share": 0.5}
 SAVE_ALL = ["--save_checkpoints_steps=1", "--keep_checkpoint_max=99"]
+# After the first step, all others are one call, which a signal interrupts.
+SAVE_ONCE = ["--save_checkpoints_steps=99", "--log_steps=99"]
 # Runs in a process that has imported everything, so that it starts at once.
 START = """
 import os, runpy, sys
@@ -176,8 +178,8 @@ def count_steps(monkeypatch):
 
 @pytest.fixture(scope="session")
 def whole(processes, files):
-    """The folder of a run of 20 steps with dropout that is never stopped."""
-    flags = ["--num_train_steps=20", "--deterministic", *SAVE_ALL]
+    """The folder of a run of 40 steps with dropout that is never stopped."""
+    flags = ["--num_train_steps=40", "--deterministic", *SAVE_ALL]
     argv = [*flags_of(files, files / "whole", "dropout.json"), *flags]
     Run(processes, files / "whole.log", argv, {"TF_CPP_MIN_LOG_LEVEL": "3"}).wait()
     return files / "whole"
@@ -321,12 +323,12 @@ def test_warm_start_takes_weights_and_nothing_of_the_optimizer(run, whole, tmp_p
     first = tmp_path / "first"
     shutil.copytree(whole, first)
     for suffix in ("index", "data-00000-of-00001"):  # runs start from the best
-        path = first / f"model.ckpt-20.{suffix}"
+        path = first / f"model.ckpt-40.{suffix}"
         path.rename(first / f"model.ckpt-best.{suffix}")
     text = run("second", f"--init_checkpoint={first}", "--num_train_steps=1")
     source = f"{first}/model.ckpt-best"
     assert f"Starting from {source}: 32 weights (tf1); fresh optimizer" in text
-    begun, ended = tensors(whole, 20), tensors(tmp_path / "second", 1)
+    begun, ended = tensors(whole, 40), tensors(tmp_path / "second", 1)
     name = "bert/pooler/dense/kernel"
     # The first learning rate of a warmup is 0, so the weights have not changed.
     np.testing.assert_array_equal(ended[name], begun[name])
@@ -484,16 +486,16 @@ def test_an_evaluation_that_a_kill_prevented_comes_first(
 def test_a_run_that_a_kill_and_a_signal_stop_keeps_the_same_bits(
     start, whole, tmp_path
 ):
-    flags = ["--num_train_steps=20", "--deterministic", *SAVE_ALL]
+    flags = ["--num_train_steps=40", "--deterministic", *SAVE_ALL]
     options = {"config": "dropout.json"}
     at = np.random.default_rng().integers(3, 8)
     start("run", *flags, **options).kill_at(at)
     killed = max(steps_saved(tmp_path / "run"))
-    run = start("run", *flags, **options).signal_at(killed + 1, signal.SIGINT)
-    text = run.wait(130).text
+    run = start("run", *flags, *SAVE_ONCE, **options)
+    text = run.signal_at(killed + 1, signal.SIGINT).wait(130).text
     stopped = step_of_stop(text, "SIGINT")
     assert f"Resuming from {tmp_path / 'run'}/model.ckpt-{killed}: " in text
-    assert killed < stopped < 20, f"killed at {at}"
+    assert killed < stopped < 40, f"killed at {at}"
     assert not list((tmp_path / "run").glob("*.tmp-*"))
     # These tensors are all that a run resumes from.
     assert_equal(tmp_path / "run", whole, stopped, f"killed at {at}")
@@ -506,10 +508,10 @@ def step_of_stop(text, name):
     return int(step)
 
 
-def start_workers(start, folder, steps, config):
+def start_workers(start, folder, steps, config, saving=SAVE_ALL):
     flags = [f"--num_train_steps={steps}", f"--log_steps={steps}", "--deterministic"]
     return [
-        start(folder, *flags, *SAVE_ALL, environ=environ, config=config)
+        start(folder, *flags, *saving, environ=environ, config=config)
         for environ in workers_of_a_cluster()
     ]
 
@@ -526,7 +528,7 @@ def stop_workers(start, folder, steps, number, meanwhile, config):
     assert LOST in chief.wait(2).text
     other.kill()
     lost = max(steps_saved(folder))
-    chief, other = start_workers(start, folder.name, steps, config)
+    chief, other = start_workers(start, folder.name, steps, config, SAVE_ONCE)
     chief.wait_for(f"\nstep {lost + 1}/")
     other.kill(signal.SIGTERM)
     for worker in (chief, other):
@@ -538,7 +540,7 @@ def stop_workers(start, folder, steps, number, meanwhile, config):
 
 
 def test_workers_stop_together_and_give_weights_of_one_device(start, run, tmp_path):
-    steps, config = 20, "config.json"
+    steps, config = 40, "config.json"
 
     def meanwhile():
         run("one", f"--num_train_steps={steps}", *SAVE_ALL, config=config)
@@ -551,7 +553,7 @@ def test_workers_stop_together_and_give_weights_of_one_device(start, run, tmp_pa
 
 @pytest.mark.slow
 def test_workers_resume_with_the_same_bits(start, tmp_path):
-    steps, config = 20, "dropout.json"
+    steps, config = 40, "dropout.json"
 
     def meanwhile():
         for worker in start_workers(start, "whole", steps, config):
