@@ -75,10 +75,8 @@ def generate(config):
         batches.append(batch)
         return [b""] * len(batch["input_ids"])
 
-    texts, tokenizer = (
-        [text(config.do_lower_case)],
-        load_tokenizer(config.do_lower_case),
-    )
+    texts = [text(config.do_lower_case)]
+    tokenizer = load_tokenizer(config.do_lower_case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "encode", encode)
         patch.setattr(shards, "load_tokenizer", lambda _: tokenizer)

@@ -16,7 +16,7 @@ from albert_tf.tasks.text_task import TextTask
 
 TRAIN = {
     "do_train": True,
-    "num_train_steps": 1,
+    "num_train_steps": 2,
     "train_batch_size": 4,
     "save_checkpoints_steps": 1,
     "log_steps": 1,
@@ -95,8 +95,7 @@ TASKS = ["cola", "qqp", "sts-b", "mnli"]
 @pytest.mark.parametrize("task", slow_except(("qqp", "sts-b"), TASKS))
 def test_tasks_of_glue_train_evaluate_and_predict(run, glue, tmp_path, task):
     todo = {"do_eval": True, "do_predict": True, "skip_bad_rows": True}
-    steps = TRAIN | {"num_train_steps": 2}
-    log = run(task_name=task, data_dir=glue, **todo, **steps)
+    log = run(task_name=task, data_dir=glue, **todo, **TRAIN)
     declared, folder = catalogue.get_task(task), tmp_path / "run"
     assert "train: 10 sequences, " in log
     assert re.search(r"\n  [1-5] truncated to --max_seq_length=40, by \d+", log)
@@ -200,7 +199,7 @@ def test_the_folder_of_several_runs_serves_without_them(run, own_table, tmp_path
     dev.write_text("text,label\n" + "list,no\n" * 7 + "list,yes\n" * 4)
     table = {"train_file": own_table("train", 24), "dev_file": str(dev)}
     flags = {"task_name": "custom", "do_eval": True}
-    run(table=table, num_runs=2, **flags, **TRAIN | {"num_train_steps": 2})
+    run(table=table, num_runs=2, **flags, **TRAIN)
     best = json.loads((tmp_path / "run/model.ckpt-best.json").read_text())
     table = {"dev_file": str(dev)}
     log = run(new=False, table=table, **flags)
