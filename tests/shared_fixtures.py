@@ -350,6 +350,9 @@ def differentiate():
 _CLEAN_START = """
 import sys, types
 sys.modules["albert_tf"] = None  # its import fails
+# Keras imports these three if they are installed, which takes seconds.
+for name in ("matplotlib", "pandas", "sklearn"):
+    sys.modules[name] = None
 import packaging.version
 parse = types.SimpleNamespace(parse_version=packaging.version.parse)
 sys.modules.setdefault("pkg_resources", parse)

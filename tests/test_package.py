@@ -18,6 +18,7 @@ def run(code, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_keras_loads_a_saved_model_after_the_import_of_its_classes(tmp_path, tiny):
     schedule = optimizers.WarmupPolynomialDecay(0.01, 10, 2)
     model = models.AlbertClassifier(tiny(), 5)
