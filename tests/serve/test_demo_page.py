@@ -3,17 +3,14 @@
 import gc
 import io
 import json
-import re
 import runpy
 import shutil
-import signal
-import subprocess
-import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from albert_tf import InputError, weights
+from albert_tf import InputError, commands, weights
 from albert_tf.model import models
 from albert_tf.serve import demo_page
 from albert_tf.serve.settings import PageSettings
@@ -26,7 +23,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def collected():
     """Closes the open files of Gradio while its warnings are ignored."""
     yield
@@ -103,37 +100,39 @@ def test_a_refusal_is_shown_on_the_page():
         build(Stub("regression", {"text": False}, {})).fn(None)
 
 
-ASK = """
-import sys
-from gradio_client import Client
-print(Client(sys.argv[1], verbose=False).predict("a [MASK]", api_name="/answer"))
-"""
-
-
-def test_the_command_serves_until_ctrl_c(tmp_path, data, tiny):
-    pytest.importorskip("gradio", reason="needs Gradio: make test-all installs it")
+def test_the_command_serves_the_page(
+    tmp_path, data, tiny, settings_of, monkeypatch, eagerly
+):
+    gradio = pytest.importorskip("gradio", reason="make test-all installs it")
     shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
-    model = models.AlbertPretrainer(tiny(vocab_size=1500))
-    weights.save(model, tmp_path, "tf1")
-    command = [sys.executable, "-m", "albert_tf", "demo-page"]
+    config = tiny(vocab_size=1500, num_hidden_layers=1)
+    weights.save(models.AlbertPretrainer(config), tmp_path, "tf1")
+    answers = []
+
+    def ask(page):
+        address = f"{page.local_api_url}call/answer"
+        headers = {"Content-Type": "application/json"}
+        question = urllib.request.Request(address, b'{"data": ["a [MASK]"]}', headers)
+        with urllib.request.urlopen(question) as response:
+            event = json.load(response)["event_id"]
+        with urllib.request.urlopen(f"{address}/{event}") as response:
+            answers.append(response.read().decode())
+        page.close(verbose=False)
+
+    # The page waits for Ctrl-C there.
+    monkeypatch.setattr(gradio.Blocks, "block_thread", ask)
     flags = [f"--model={tmp_path}", "--task=fill_mask", "--noopen_browser"]
-    with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE) as process:
-        try:
-            line = process.stdout.readline().decode()
-            address = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
-            ask = [sys.executable, "-c", ASK, address]
-            answer = subprocess.run(ask, capture_output=True, text=True, check=True)
-            assert answer.stdout.startswith("{'gaps': [[{'token': ")
-            process.send_signal(signal.SIGINT)
-            assert process.wait() == -signal.SIGINT
-        finally:
-            process.kill()
+    settings = settings_of("demo-page", *flags)
+    commands.find_command("demo-page").main(*settings)
+    [answer] = answers
+    assert answer.startswith('event: complete\ndata: [{"gaps": [[{"token": ')
 
 
-def test_the_example_of_a_service_answers(tmp_path, data, tiny, monkeypatch):
+def test_the_example_of_a_service_answers(tmp_path, data, tiny, monkeypatch, eagerly):
     fastapi = pytest.importorskip("fastapi", reason="make test-all installs it")
     shutil.copy(data / "spm_small.model", tmp_path / "spm.model")
-    weights.save(models.AlbertClassifier(tiny(vocab_size=1500), 2), tmp_path, "tf1")
+    config = tiny(vocab_size=1500, num_hidden_layers=1)
+    weights.save(models.AlbertClassifier(config, 2), tmp_path, "tf1")
     task = {"kind": "classification", "labels": ["bad", "good"]}
     (tmp_path / "task.json").write_text(json.dumps(task))
     monkeypatch.setenv("MODEL", str(tmp_path))
