@@ -84,41 +84,48 @@ def test_beam_makes_the_files_of_the_local_run(make, remote, tmp_path, small_ran
 
 
 @pytest.fixture
-def dask(tmp_path):
-    """Starts a Dask scheduler and two workers; returns its file and the processes."""
+def cluster(tmp_path):
+    """Starts a Dask scheduler in this process, and a worker in a process of its own."""
     pytest.importorskip("apache_beam")  # ignores the warnings of its import
-    pytest.importorskip("distributed")
-    scheduler = tmp_path / "scheduler.json"
-    options = ["--scheduler-file", str(scheduler), "--no-dashboard"]
-    worker = ["worker", *options, "--no-nanny", "--nthreads=1"]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments], stderr=subprocess.DEVNULL
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp://",
+        host="127.0.0.1",
+        dashboard_address=":0",
+        memory_limit=0,
+        local_directory=str(tmp_path),
+    ) as scheduler:
+        flags = ["--no-nanny", "--nthreads=1", "--no-dashboard"]
+        flags.append(f"--local-directory={tmp_path}")
+        worker = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "dask", "worker", *flags),
+                scheduler.scheduler_address,
+            ],
+            stderr=subprocess.DEVNULL,
         )
-        for arguments in (["scheduler", "--host=127.0.0.1", *options], worker, worker)
-    ]
-    yield scheduler, processes[1:]
-    for process in processes[::-1]:
-        process.terminate()
-        process.wait(timeout=60)
+        yield scheduler, worker
+        worker.kill()
+        worker.wait()
 
 
-def test_a_dask_cluster_may_lose_a_worker(make, dask, small_ranges, tmp_path):
-    scheduler, workers = dask
-    changes = {"eval_fraction": 0.1, "dupe_factor": 50}
+def test_a_dask_cluster_may_lose_a_worker(make, cluster, small_ranges, tmp_path):
+    scheduler, worker = cluster
+    changes = {"eval_fraction": 0.1, "dupe_factor": 20}
     local = make("local", **changes)
+    changes["runner_options"] = (
+        f"--dask_client_address={scheduler.scheduler_address}",
+    )
     work = tmp_path / "cluster" / "x.tfrecord.work"
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        cluster = pool.submit(
-            make,
-            "cluster",
-            runner="DaskRunner",
-            runner_options=(f"--dask_scheduler_file={scheduler}",),
-            **changes,
-        )
+        run = pool.submit(make, "cluster", runner="DaskRunner", **changes)
         while not list(work.glob("train-*.json")):
-            assert not cluster.done(), cluster.result()
+            assert not run.done(), run.result()
             time.sleep(0.01)
-        workers[0].kill()
+        worker.kill()
         assert not list(work.glob("merge-*.json"))
-        assert contents(cluster.result(timeout=120)) == contents(local)
+        scheduler.scale(1)  # another worker, in this process
+        assert contents(run.result(timeout=120)) == contents(local)
