@@ -114,13 +114,13 @@ def test_one_step_of_lamb_by_hand():
 
 @pytest.fixture(scope="module")
 def small(golden):
-    """Makes the recorded model and returns it with its batch."""
+    """Returns a function that makes or resets the recorded model, and its batch."""
     recorded = {**golden("model_small"), **golden("pretrain_small")}
     config = AlbertConfig.from_dict(golden("model_small.config.json"))
     batch = {k[3:]: v for k, v in recorded.items() if k.startswith("in/")}
 
-    def make():
-        model = AlbertPretrainer(config)
+    def make(model=None):
+        model = model or AlbertPretrainer(config)
         for target in expand(model, "tf1"):
             target.variable.assign(target.from_format(recorded[f"var/{target.name}"]))
         return model
@@ -182,32 +182,42 @@ def test_recorded_gradients_lead_to_the_recorded_weights(name, small, golden):
     assert int(numpy(optimizer.iterations)) == 2
 
 
-def train(model, batch, optimizer, differentiate, divisors=None):
-    """Takes five steps, and returns the losses and the gradient norms."""
-    losses, norms = [], []
+@pytest.fixture(scope="module")
+def train(small):
+    """Takes five steps; returns the model, the losses and the gradient norms."""
+    import tensorflow as tf
+
+    make, batch = small
+    model = make()
     variables = model.trainable_variables
 
-    def loss():
-        losses.append(sum(loss_of(model, batch)))
-        return losses[-1]
+    @tf.function(autograph=False)
+    def differentiate():
+        with tf.GradientTape() as tape:
+            loss = sum(loss_of(model, batch))
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    for k in range(5):
-        gradients = differentiate(loss, variables)
-        if divisors is not None:
-            gradients = [gradient / divisors[k] for gradient in gradients]
-        gradients = [ops.array(gradient) for gradient in gradients]
-        optimizer.apply(gradients, variables)
-        norms.append(np.linalg.norm(numpy(optimizers.norms(gradients))))
-    return losses, norms
+    def call(optimizer, divisors=(1, 1, 1, 1, 1)):
+        losses, norms = [], []
+        make(model)
+        for divisor in divisors:
+            loss, gradients = differentiate()
+            gradients = [gradient / divisor for gradient in gradients]
+            optimizer.apply(gradients, variables)
+            losses.append(loss)
+            norms.append(np.linalg.norm(numpy(optimizers.norms(gradients))))
+        return model, losses, norms
+
+    return call
 
 
 @on_tensorflow
 @BOTH
-def test_five_steps_end_where_the_recorded_ones_did(name, small, golden, differentiate):
-    make, batch = small
-    model, recorded = make(), golden("optimizers")
+def test_five_steps_end_where_the_recorded_ones_did(name, train, golden):
+    recorded = golden("optimizers")
     optimizer = CLASSES[name](schedule_of_recording())
-    losses, norms = train(model, batch, optimizer, differentiate)
+    model, losses, norms = train(optimizer)
     section = f"{name}_onehot"
     np.testing.assert_allclose(losses, recorded[f"{section}/loss"][:5], rtol=2e-6)
     np.testing.assert_allclose(norms, recorded[f"{section}/global_norm"], rtol=5e-6)
@@ -223,13 +233,12 @@ def test_five_steps_end_where_the_recorded_ones_did(name, small, golden, differe
 
 
 @on_tensorflow
-def test_five_steps_give_the_slots_of_the_release(small, golden, differentiate, data):
+def test_five_steps_give_the_slots_of_the_release(small, train, golden, data):
     # It was made with lookups, which the release clipped by another norm.
-    make, batch = small
-    model, norms = make(), golden("optimizers")["lamb_lookup/global_norm"]
+    norms = golden("optimizers")["lamb_lookup/global_norm"]
     optimizer = optimizers.Lamb(schedule_of_recording(), global_clipnorm=None)
-    train(model, batch, optimizer, differentiate, divisors=norms)
-    released, theirs = make(), optimizers.Lamb(schedule_of_recording())
+    model, *_ = train(optimizer, divisors=norms)
+    released, theirs = small[0](), optimizers.Lamb(schedule_of_recording())
     weights.load(released, data / "pretrain_small_lamb5.ckpt", optimizer=theirs)
     assert int(numpy(theirs.iterations)) == int(numpy(optimizer.iterations)) == 5
     for a, b in zip(
