@@ -18,8 +18,7 @@ from helpers import ROOT, SMALL_MODEL, tiny
 
 from albert_tf import weights
 from albert_tf.model import models
-from albert_tf.serve import convert, predict
-from albert_tf.serve.settings import ConversionSettings
+from albert_tf.serve import predict
 from albert_tf.text import tokenization
 from albert_tf.weights import metadata
 
@@ -66,11 +65,7 @@ def write_runs(folder, tokenizer):
         metadata.write(run, tokenizer, task)
         weights.save(model, run, "tf1")
         answers[kind] = list(predict.load(run)(rows))
-        if kind == "classification":
-            paths = {"input": str(run), "output": str(folder / kind)}
-            convert.convert(ConversionSettings(**paths, output_format="hf"))
-        else:
-            weights.save(model, folder / kind, "hf", tokenizer=tokenizer, task=task)
+        weights.save(model, folder / kind, "hf", tokenizer=tokenizer, task=task)
     return answers
 
 
