@@ -1,5 +1,6 @@
 """Models of other programs answer raw text; their folders name the task."""
 
+import functools
 import json
 import shutil
 
@@ -48,8 +49,11 @@ FOLDERS = {
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(tiny):
+    """Makes a model once for all tests."""
+
+    @functools.cache
     def build(name, labels=2):
         keras.utils.set_random_seed(3)
         sizes = {"vocab_size": 1500, "max_position_embeddings": 140}
@@ -235,7 +239,7 @@ def test_a_preset_of_kerashub_answers(tmp_path, data):
     assert ModelFolder(path).task == {}
     options = predict.PipelineSettings(task="classification", labels=("a", "b", "c"))
     (answer,) = predict.load(path, options)([TEXT])
-    logits = model.predict(["a file"], verbose=0)[0]
+    logits = model(preprocessor(["a file"]))[0]
     expected = np.exp(logits) / np.exp(logits).sum()
     actual = list(answer["probabilities"].values())
     np.testing.assert_allclose(actual, expected, atol=1e-5)
