@@ -70,7 +70,11 @@ def test_a_run_is_converted_from_its_newest_checkpoint_if_asked(tmp_path, config
         (models.AlbertPretrainer, "litert", "float32", convert.TOLERANCE),
         (models.AlbertPretrainer, "onnx", "int8", 0.5),
         (models.AlbertConditionalSpanLabeler, "onnx", "float32", convert.TOLERANCE),
-        (models.AlbertMultipleChoice, "onnx", "float32", convert.TOLERANCE),
+        # test_sessions converts this model, too.
+        pytest.param(
+            *(models.AlbertMultipleChoice, "onnx", "float32", convert.TOLERANCE),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_file_for_another_runtime_is_run_there(
@@ -111,10 +115,11 @@ def test_outputs_that_differ_fail_the_check(refuses):
 
 
 KINDS = [models.AlbertPretrainer, models.AlbertEncoder]
+FORMATS = ["tf1", "keras", "hf"]
 
 
 @pytest.mark.parametrize("kind", slow_except(KINDS[:1], KINDS))
-@pytest.mark.parametrize("format", ["tf1", "hf", "keras"])
+@pytest.mark.parametrize("format", slow_except(FORMATS[:2], FORMATS))
 def test_a_model_grows(kind, format, tmp_path, capsys, config):
     model = kind(config)
     weights.save(model, tmp_path / "small", "tf1")
@@ -153,7 +158,13 @@ def test_a_model_does_not_shrink(tmp_path, config, refuses):
             convert.convert(settings(tmp_path / "a", tmp_path / "b", "hf", **{name: 8}))
 
 
-@pytest.mark.parametrize("task", [{}, {"kind": "classification", "labels": ["a", "b"]}])
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"kind": "classification", "labels": ["a", "b"]},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
+)
 def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, config):
     small = tokenization.load(str(data / "spm_small.model"), None, False, True)
     config = dataclasses.replace(config, vocab_size=1500)
