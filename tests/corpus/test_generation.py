@@ -231,7 +231,15 @@ def killed(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("changes", [{}, {"random_seed": 7}, {"input_file": "text"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"random_seed": 7},
+        # Compared in the same line, and read as in the test above.
+        pytest.param({"input_file": "text"}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_resumed_run_is_the_same(make, small_shards, monkeypatch, changes, tmp_path):
     if "input_file" in changes:
         file = tmp_path / "text"
