@@ -100,7 +100,7 @@ def assert_equal(model, run, names, sizes=((2, 7), (1, 5)), bound=BOUND):
 
 
 # LiteRT's converter is slow. Each other head is one dense layer, as in the pretrainer
-# that test_convert and test_predict run there.
+# that test_convert runs there.
 IN_RUNTIMES = [("litert", "conditional")]
 IN_RUNTIMES += [
     pytest.param("litert", kind, marks=pytest.mark.slow)
