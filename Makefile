@@ -26,16 +26,15 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(RUN) -m pytest
 
-# The slowest tests, the slowest cases of parametrized tests, and notebooks 01, 03
-# and 04.
+# The slowest tests, the slowest cases of parametrized tests, and the notebooks.
 test-slow: $(VENV)/.dev
 	$(RUN) -m pytest -m slow
 
 # All tests but the slow ones: also those that compare with Hugging Face's programs, those of
-# the demo page, of Apache Beam with a Dask cluster, and the fastest notebook. PyTorch's
-# standard wheel installs gigabytes.
+# the demo page, and those of Apache Beam with a Dask cluster. PyTorch's standard wheel
+# installs gigabytes.
 test-all: $(VENV)/.extras
-	$(RUN) -m pytest -rs -m "not slow"
+	$(RUN) -m pytest -rs
 
 # Runs on another backend of Keras the tests that compare with the release, the tests of
 # gradients and of precision, and the tests of functions that only one backend has, without

@@ -1,4 +1,4 @@
-"""Checks the stored notebooks; `make test-all` and `make test-slow` run them."""
+"""Checks the stored notebooks; `make test-slow` runs them."""
 
 import re
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from helpers import slow_except
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -19,7 +18,6 @@ BADGE = re.compile(
 COMMAND = re.compile(r"^( *)!(?:.*\\\n)*.*$", re.MULTILINE)
 NOISE = re.compile(r"\w+Warning|Traceback|^error: |^[IWEF]\d{4} ", re.MULTILINE)
 SECONDS_A_CELL = 900
-FAST = ("02",)
 
 # What the text of a notebook says of its figures; run in it, after its last cell.
 CLAIMS = {
@@ -99,14 +97,10 @@ def checkout(tmp_path):
     return folder
 
 
-@pytest.mark.notebook
+@pytest.mark.slow
 # What the kernel and its client say of their own interfaces is not about this package.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    "path",
-    slow_except([path for path in NOTEBOOKS if path.stem[:2] in FAST], NOTEBOOKS),
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_its_figures_hold(path, checkout):
     notebook = read(path)
     for cell in code_of(notebook):
