@@ -39,10 +39,12 @@ test-all: $(VENV)/.extras
 # Runs on another backend of Keras the tests that compare with the release, the tests of
 # gradients and of precision, and the tests of functions that only one backend has, without
 # those of Keras's dropout and casts. All tests of these files would take three times as long.
+# One process, because a second one would compile the same functions again, and on a GPU
+# JAX gives the memory to the first.
 test-torch: $(VENV)/.extras
 test-jax: $(VENV)/.jax
 test-jax test-torch: $(VENV)/.dev
-	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest \
+	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
 	  -k "(release or record or gradient or precision or clipping or recompute or jit or state) \
 	      and not drops and not heads" \
 	  $(patsubst %,tests/model/test_%.py,layers models optimizers)

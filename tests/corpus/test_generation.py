@@ -236,7 +236,7 @@ def killed(*_):
     [
         {},
         {"random_seed": 7},
-        # Compared in the same line, and read as in the test above.
+        # The same comparison of settings finds this change.
         pytest.param({"input_file": "text"}, marks=pytest.mark.slow),
     ],
 )

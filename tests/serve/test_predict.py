@@ -169,7 +169,8 @@ def test_each_token_is_masked_in_turn(run_of, tokenizer, cases):
         whole = tokenizer.encode(text)
         ids = [tokenizer.cls_id, *whole[:10], tokenizer.sep_id]
         logs = []
-        if (places := np.arange(1, len(ids) - 1, dtype="int32")[:, None]).size:
+        places = np.arange(1, len(ids) - 1, dtype="int32")[:, None]
+        if places.size:
             masked = np.tile(np.array(ids, "int32"), (len(places), 1))
             np.put_along_axis(masked, places, tokenizer.mask_id, 1)
             tokens = {"input_ids": masked, "masked_lm_positions": places}
