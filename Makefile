@@ -98,9 +98,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
-$(VENV)/.extras: $(VENV)/.dev
-	$(INSTALL) -e '.[hf,page,dask]'
-	@touch $@
+# With .dev in one installation, because each one first looks for all packages.
+$(VENV)/.extras: $(VENV)/.runtime
+	$(INSTALL) -e '.[dev,hf,page,dask]'
+	@touch $(VENV)/.dev $@
 
 $(VENV)/.jax: $(VENV)/.dev
 	$(INSTALL) -e '.[jax]'

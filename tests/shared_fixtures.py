@@ -56,8 +56,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items):
-    """Runs large files first, so that no process waits long for the last file."""
-    items.sort(key=lambda item: -item.path.stat().st_size)
+    """Runs scripts, then large files, first: so no process waits long for the last."""
+    items.sort(
+        key=lambda item: (item.path.parent.name != "scripts", -item.path.stat().st_size)
+    )
 
 
 def pytest_collection_finish():
