@@ -134,16 +134,19 @@ def atomic(path: str | Path) -> Iterator[IO[bytes]]:
         A binary file with a temporary name in the same folder.
 
     Raises:
-        InputError: the file cannot be written (permissions, no space left, ...).
+        InputError: the file cannot be written (permissions, no space left, ...), or
+            `path` is a folder or a device, such as /dev/null.
     """
     target = os.path.realpath(path)
     temporary = Path(f"{target}{_temporary_suffix()}")
     try:
+        # A device or a pipe would be replaced, too.
+        if os.path.exists(target) and not os.path.isfile(target):
+            raise OSError("not a regular file")
         temporary.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+        flush(temporary)
         os.replace(temporary, target)
     except OSError as error:
         message = errors.summarize(error)

@@ -24,9 +24,12 @@ def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path):
     assert os.listdir(tmp_path / "folder") == ["target"]
 
 
-def test_a_folder_is_no_file(tmp_path):
-    message = f"{tmp_path}: cannot be written: Is a directory"
-    assert refusal(files.write, tmp_path, b"new") == message
+def test_folders_and_devices_are_not_replaced(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (tmp_path, pipe):
+        message = f"{path}: cannot be written: not a regular file"
+        assert refusal(files.write, path, b"new") == message
+    assert pipe.is_fifo()
 
 
 def test_an_error_of_the_block_passes_and_leaves_the_old_file(tmp_path):
