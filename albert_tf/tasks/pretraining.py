@@ -212,11 +212,14 @@ class _Records:
         # `manifest.read` returns None for a file without a description.
         descriptions = {path: manifest.read(path) for path in record_paths}
         self._descriptions = {path: each for path, each in descriptions.items() if each}
-        traits = {path: _get_traits(each) for path, each in self._descriptions.items()}
-        for path, description in self._descriptions.items():
-            vocab_size = description["vocabulary"]["size"]
+        described = self._descriptions.items()
+        # A vocabulary that is too small makes one warning, and not one for each file.
+        sizes = {each["vocabulary"]["size"]: path for path, each in described}
+        for vocab_size, path in sizes.items():
             config.check_vocabulary(f"{path}: the vocabulary", vocab_size)
-            objective = traits[path]["objective"]
+        traits = {path: _get_traits(each) for path, each in described}
+        for path, each in traits.items():
+            objective = each["objective"]
             if settings.objective not in (None, "none", objective):
                 raise InputError(
                     f"--objective={settings.objective}: {path} was made for {objective}"
@@ -242,9 +245,7 @@ class _Records:
         )
         records.check(self.source.files, spec)
         if not len(self.source):
-            raise InputError(
-                f"--{flag}={','.join(patterns)}: no records in these files"
-            )
+            raise InputError(f"--{flag}={','.join(patterns)}: no records in the files")
 
     def write_vocabulary(self, folder: Path) -> None:
         """Writes the fingerprint and settings of the vocabulary to a folder.

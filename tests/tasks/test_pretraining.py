@@ -210,6 +210,16 @@ def test_descriptions_are_checked(files, changes, settings, message, refuses):
         Pretraining(PretrainingSettings(**{**files, **settings}))
 
 
+def test_a_vocabulary_that_is_too_small_is_one_warning(files, caplog):
+    [path] = files["input_file"]
+    paths = path, shutil.copy(path, path.replace("both", "all"))
+    for each in paths:
+        description(each, size=100)
+    Pretraining(PretrainingSettings(**{**files, "input_file": paths}))
+    [message] = caplog.messages
+    assert "100 tokens, but the model's vocab_size is 211" in message
+
+
 def test_objective_is_that_of_the_records(files):
     description(files["input_file"][0], objective="none")
     assert Pretraining(PretrainingSettings(**files)).build_model().sentence is None
