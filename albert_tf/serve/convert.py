@@ -181,7 +181,7 @@ def _save(
             f"--spm_model_file or --vocab_file"
         )
     if format == "keras" and task and task_file.exists():
-        print(f"skipped  labels and vocabulary: {task_file} exists and is kept")
+        print(f"kept     {task_file}: predictions use its labels and vocabulary")
     elif format != "hf" and (task or tokenizer is not None):
         metadata.write(written.parent, tokenizer, task)
     return written

@@ -78,7 +78,7 @@ class FillMask(_MaskedLM):
         text = row["text"]
         if MASK not in text:
             raise InputError(
-                f"no {MASK} in {errors.quote(text)}; expected one for each gap"
+                f"no {MASK} in {errors.quote(text)}; expected at least one"
             )
         text = cut(self.tokenizer, text, self.max_seq_length)
         ids = self._add_special_ids(encode_masked(self.tokenizer, text))

@@ -124,7 +124,7 @@ def fine_tune(job: Job) -> dict[str, float]:
         if config.export_dir and job.is_chief:
             _export(job, task, trainer.model)
     if config.do_train:
-        run_file.log_end(job.log)
+        run_file.log_end(job.log, " --input_file=rows.tsv")
     return {**(best or results)}
 
 

@@ -90,12 +90,12 @@ class RunFile:
         }
         files.write(self.folder / NAME, metadata.to_json(content))
 
-    def log_end(self, log: Callable[[str], None], options: str = "") -> None:
+    def log_end(self, log: Callable[[str], None], options: str) -> None:
         """Logs the run's folder and a command that predicts with the model.
 
         Args:
             log: receives the lines.
-            options: further arguments of the command that predicts.
+            options: the other arguments of the command that predicts.
         """
         log(f"In {self.folder}: the model, metrics.jsonl, training_curves.png, {NAME}")
         log(f"Try it: albert-tf predict --model={self.folder}{options}")

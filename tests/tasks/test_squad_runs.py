@@ -232,7 +232,7 @@ def test_what_is_wrong_with_the_questions_is_logged(run, files, tmp_path):
         f"Warning: {path}: 1 of 23 answers are not at answer_start",
         "'1-1-3' (+2)",
         # The second of four, in windows of 9 tokens.
-        f"Warning: {path}: 6 answers are complete in no window",
+        f"Warning: {path}: 6 answers fit into no window",
     ]
     for is_cached in (False, True):
         _, text = train(run, files, "2.0", "others", skip_bad_rows=True, **changes)

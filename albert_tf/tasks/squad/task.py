@@ -140,8 +140,8 @@ class QuestionAnswering(base.FineTuningTask):
         ]
         if count := windows.split_answer_count:
             lines.append(
-                f"Warning: {split.examples.path}: {count:,} answers are complete in "
-                f"no window and train as no answer; use a --doc_stride below "
+                f"Warning: {split.examples.path}: {count:,} answers fit into no "
+                f"window and train as no answer; use a --doc_stride below "
                 f"{self.settings.doc_stride}, or a larger --max_seq_length"
             )
         return lines
@@ -290,7 +290,7 @@ class QuestionAnswering(base.FineTuningTask):
             settings, threshold=threshold, threshold_fitted_on=fitted_on
         )
         if threshold is not None:
-            context.log(f"The threshold for other questions is {threshold:.4f}")
+            context.log(f"The stored threshold is {threshold:.4f}")
 
     def _search_threshold(self, dataset: Dataset, answers: Answers) -> float:
         """Returns the threshold with the highest F1 on the answered questions."""
