@@ -43,7 +43,7 @@ test-all: $(VENV)/.extras
 # JAX gives the memory to the first.
 test-torch: $(VENV)/.extras
 test-jax: $(VENV)/.jax
-test-jax test-torch: $(VENV)/.dev
+test-jax test-torch:
 	KERAS_BACKEND=$(@:test-%=%) $(RUN) -m pytest -n 0 \
 	  -k "(release or record or gradient or precision or clipping or recompute or jit or state) \
 	      and not drops and not heads" \

@@ -1,6 +1,7 @@
 import concurrent.futures
 import contextlib
 import io
+import signal
 import subprocess
 import sys
 import time
@@ -95,8 +96,9 @@ def cluster(tmp_path):
         processes=False,
         protocol="tcp://",
         host="127.0.0.1",
-        dashboard_address=":0",
+        dashboard_address=None,
         memory_limit=0,
+        scheduler_kwargs={"scheduler_file": str(tmp_path / "scheduler.json")},
         local_directory=str(tmp_path),
     ) as scheduler:
         flags = ["--no-nanny", "--nthreads=1", "--no-dashboard"]
@@ -122,16 +124,14 @@ def test_a_dask_cluster_may_lose_a_worker(make, cluster, small_ranges, tmp_path)
     scheduler, worker = cluster
     changes = {"eval_fraction": 0.1, "dupe_factor": 20}
     local = make("local", **changes)
-    changes["runner_options"] = (
-        f"--dask_client_address={scheduler.scheduler_address}",
-    )
+    changes["runner_options"] = (f"--dask_scheduler_file={tmp_path}/scheduler.json",)
     work = tmp_path / "cluster" / "x.tfrecord.work"
     with concurrent.futures.ThreadPoolExecutor() as pool:
         run = pool.submit(make, "cluster", runner="DaskRunner", **changes)
-        while not list(work.glob("train-*.json")):
-            assert not run.done(), run.result()
+        while not (run.done() or worker.poll() or list(work.glob("train-*.json"))):
             time.sleep(0.01)
         worker.kill()
-        assert not list(work.glob("merge-*.json"))
+        merged = list(work.glob("merge-*.json"))
         scheduler.scale(1)  # another worker, in this process
         assert contents(run.result(timeout=120)) == contents(local)
+    assert worker.wait() == -signal.SIGKILL and not merged

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -236,8 +235,7 @@ def killed(*_):
     [
         {},
         {"random_seed": 7},
-        # The same comparison of settings finds this change.
-        pytest.param({"input_file": "text"}, marks=pytest.mark.slow),
+        {"input_file": "text"},
     ],
 )
 def test_a_resumed_run_is_the_same(make, small_shards, monkeypatch, changes, tmp_path):
@@ -295,24 +293,24 @@ def wait_until_gone(group):
     pytest.fail("workers outlived their run")
 
 
-def test_after_kill_9_at_any_moment_a_rerun_makes_the_same_bytes(tmp_path, make):
+def test_after_kill_9_a_rerun_makes_the_same_bytes(tmp_path, make):
     expected = contents(make("whole", dupe_factor=30, max_seq_length=64))
     output = tmp_path / "killed" / "x.tfrecord"
     command = output, subprocess.DEVNULL, "--max_seq_length=64", "--dupe_factor=30"
     work = output.with_name("x.tfrecord.work")
-    draw = random.Random(5)
-    hits = 0
-    # From the moment there is work to lose, which depends on the machine.
-    for path in ("x.tfrecord.work", "x.tfrecord.work/train-*.json"):
+
+    def is_killed_after(path):
         process = start(*command)
         while process.poll() is None and not list(output.parent.glob(path)):
             time.sleep(0.01)
-        time.sleep(draw.uniform(0.0, 0.15))
         process.send_signal(signal.SIGKILL)
         killed = process.wait() == -signal.SIGKILL
-        hits += killed and work.exists()
         wait_until_gone(process.pid)
-    assert hits >= 1
+        return killed and work.exists()
+
+    # On a busy machine, a run may end before it is killed.
+    for path in ("x.tfrecord.work", "x.tfrecord.work/train-*.json"):
+        assert any(is_killed_after(path) for _ in range(5)), path
     assert start(*command).wait() == 0
     assert contents(output.parent) == expected
 

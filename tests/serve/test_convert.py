@@ -161,8 +161,10 @@ def test_a_model_does_not_shrink(tmp_path, config, refuses):
 @pytest.mark.parametrize(
     "task",
     [
-        {"kind": "classification", "labels": ["a", "b"]},
-        pytest.param({}, marks=pytest.mark.slow),
+        {},
+        pytest.param(
+            {"kind": "classification", "labels": ["a", "b"]}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, config):

@@ -53,7 +53,7 @@ class Stub:
 
 
 def build(stub):
-    pytest.importorskip("gradio", reason="needs Gradio: make test-all installs it")
+    pytest.importorskip("gradio", reason="make test-all installs it")
     return demo_page.build(stub)
 
 
@@ -113,11 +113,13 @@ def test_the_command_serves_the_page(
         address = f"{page.local_api_url}call/answer"
         headers = {"Content-Type": "application/json"}
         question = urllib.request.Request(address, b'{"data": ["a [MASK]"]}', headers)
-        with urllib.request.urlopen(question) as response:
-            event = json.load(response)["event_id"]
-        with urllib.request.urlopen(f"{address}/{event}") as response:
-            answers.append(response.read().decode())
-        page.close(verbose=False)
+        try:
+            with urllib.request.urlopen(question, timeout=60) as response:
+                event = json.load(response)["event_id"]
+            with urllib.request.urlopen(f"{address}/{event}", timeout=60) as response:
+                answers.append(response.read().decode())
+        finally:
+            page.close(verbose=False)
 
     # The page waits for Ctrl-C there.
     monkeypatch.setattr(gradio.Blocks, "block_thread", ask)

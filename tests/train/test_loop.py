@@ -137,6 +137,7 @@ def start(processes, files, tmp_path):
         argv = [*flags_of(files, tmp_path / folder, config), *flags]
         names = {"TF_CPP_MIN_LOG_LEVEL": "3", **(environ or {})}
         log = tmp_path / f"{folder}-{len(os.listdir(tmp_path))}.log"
+        log.touch()  # another process gets another name
         return Run(processes, log, argv, names)
 
     return call
