@@ -45,7 +45,7 @@ class Pretrained(Model):
             return list(predictor(self._read(data, predictor.fields)))
         config = PredictSettings(model=str(self.model), input_file=str(data))
         # Each row has its location in the file, for messages.
-        located_rows = text_rows.read(config, (), predictor.fields, log=sys.stderr)
+        located_rows = text_rows.read(config, (), predictor, log=sys.stderr)
         return list(predictor.answer_located(located_rows))
 
     def predictor(self) -> Predictor:

@@ -260,7 +260,7 @@ def write_answers(
         predictor = load(settings.model, options, **keywords)
     print(f"Reading {predictor.source}", file=log)
     with contextlib.ExitStack() as files:
-        rows = text_rows.read(settings, arguments, predictor.fields, log)
+        rows = text_rows.read(settings, arguments, predictor, log)
         write: Callable[[bytes], Any] = _write_to_standard_output
         if settings.output_file:
             write = files.enter_context(atomic(settings.output_file)).write

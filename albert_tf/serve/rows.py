@@ -22,7 +22,7 @@ Fields = Mapping[str, bool | None]
 
 
 def read(
-    settings: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
+    settings: PredictSettings, arguments: Iterable[str], predictor: Any, log: IO[str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields the location and the unchecked value of each row.
 
@@ -33,14 +33,14 @@ def read(
     Args:
         settings: the input and its format.
         arguments: lines to read instead of the input; empty to read the input.
-        fields: the fields of a row.
+        predictor: a `Predictor` or an `Ensemble`.
         log: receives the number of blank lines.
 
     Raises:
         InputError: the input cannot be read, or a line cannot be parsed.
     """
     name, num_blank = settings.input_file or "the input", 0
-    for number, row in _read_rows(settings, arguments, fields, log):
+    for number, row in _read_rows(settings, arguments, predictor, log):
         if isinstance(row, json_values.JsonError):
             raise row
         if row is json_values.BLANK:
@@ -53,20 +53,23 @@ def read(
 
 
 def _read_rows(
-    settings: PredictSettings, arguments: Iterable[str], fields: Fields, log: IO[str]
+    settings: PredictSettings, arguments: Iterable[str], predictor: Any, log: IO[str]
 ) -> Iterator[tuple[Any, Any]]:
     """Yields the number and the value of each row.
 
     The number is a line number, or for a CSV table "row" and the number of the row. The
     value is `BLANK` for a blank line, and a `JsonError` for a line with bad JSON.
     """
+    fields: Fields = predictor.fields
     name, extension = settings.input_file or "the input", ""
     if settings.input_format == "auto":
         extension = suffix(settings.input_file or "")
     if extension == ".csv":
-        # Only the column of an optional text may be missing.
+        # A column may also have its name in the training data. Only the column of an
+        # optional text may be missing.
+        names = dict(zip(fields, predictor.task.get("text_columns", ()), strict=False))
         columns = [
-            Column(field, required=expects_list is not None, may_be_empty=True)
+            Column(field, names.get(field), expects_list is not None, may_be_empty=True)
             for field, expects_list in fields.items()
         ]
         table = tables.read(

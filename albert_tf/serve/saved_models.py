@@ -151,9 +151,7 @@ def _make_sibling(folder: Path) -> Iterator[Path]:
     is_empty = folder.is_dir() and not any(folder.iterdir())
     is_saved_model = (folder / "saved_model.pb").exists()
     if folder.exists() and not (is_empty or is_saved_model):
-        raise InputError(
-            f"{folder}: exists and is no SavedModel; expected a new folder"
-        )
+        raise InputError(f"{folder}: exists and is no SavedModel; use a new folder")
     work = folder.with_name(f".{folder.name}.writing")
     try:
         shutil.rmtree(work, ignore_errors=True)  # left by a killed process

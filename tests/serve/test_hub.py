@@ -279,7 +279,7 @@ def test_a_fine_tuned_model_gives_its_encoder(config, tmp_path, capsys, monkeypa
 def test_what_cannot_be_exported_is_named(tmp_path, model, refuses):
     weights.save(model, tmp_path, "tf1")
     (tmp_path / "file").touch()
-    exists = "exists and is no SavedModel; expected a new folder"
+    exists = "exists and is no SavedModel; use a new folder"
     with refuses(f"{tmp_path}/file: {exists}"):
         hub.export(settings(tmp_path, preprocess_export_path=f"{tmp_path}/file"))
     flags = "--spm_model_file or --vocab_file"

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import types
 
 import pytest
 from helpers import refusal
@@ -24,10 +25,12 @@ LINES = [
 ]
 
 
-def read(path, fields=PAIR, **settings):
+def read(path, fields=PAIR, text_columns=(), **settings):
     config = PredictSettings(model="-", input_file=str(path), **settings)
+    task = {"text_columns": text_columns} if text_columns else {}
+    predictor = types.SimpleNamespace(fields=fields, task=task)
     log = io.StringIO()
-    locations, found = zip(*rows.read(config, (), fields, log), strict=True)
+    locations, found = zip(*rows.read(config, (), predictor, log), strict=True)
     return [*locations], [*found], log.getvalue()
 
 
@@ -42,6 +45,18 @@ def test_files_as_others_write_them(tmp_path, name, text, encoding):
     assert found == ROWS
     number = "row 2" if name == "a.csv" or text.startswith("[") else "2"
     assert places[1] == f"{path}:{number}"
+
+
+def test_a_csv_table_may_have_the_columns_of_the_training_data(tmp_path):
+    path = tmp_path / "a.csv"
+    columns = ["title", "body"]
+    path.write_text("n,body,title\n1,b,Grüße; a\n2,d,c\n")
+    assert read(path, text_columns=columns)[1] == ROWS
+    path.write_text("text_a,text_b,body\nGrüße; a,b,x\nc,d,y\n")
+    assert read(path, text_columns=columns)[1] == ROWS
+    optional = {"text": False, "text_b": None}
+    path.write_text("body,title\nx,a\n")
+    assert read(path, optional, ["title"])[1] == [{"text": "a"}]
 
 
 def test_the_encoding_is_named_and_blank_rows_of_json_are_counted(tmp_path):

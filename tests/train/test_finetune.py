@@ -355,7 +355,7 @@ def test_an_export_that_could_not_be_written_is_refused_first(config, tmp_path):
     (tmp_path / "file").touch()
     own = f"the run writes its own files there (--output_dir={run}); use another folder"
     for folder, message in (
-        (tmp_path / "file", "exists and is no SavedModel; expected a new folder"),
+        (tmp_path / "file", "exists and is no SavedModel; use a new folder"),
         (tmp_path / "file/in/it", "cannot be written: Not a directory"),
         *((run, own), (run.parent, own)),
     ):
