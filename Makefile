@@ -98,7 +98,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
-# With .dev in one installation, because each one first looks for all packages.
+# Installs the extra `dev` too, because a second installation would look for all packages again.
 $(VENV)/.extras: $(VENV)/.runtime
 	$(INSTALL) -e '.[dev,hf,page,dask]'
 	@touch $(VENV)/.dev $@

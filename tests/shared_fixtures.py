@@ -56,7 +56,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items):
-    """Runs scripts, then large files, first: so no process waits long for the last."""
+    """Runs scripts first, then large files, so that all processes end together."""
     items.sort(
         key=lambda item: (item.path.parent.name != "scripts", -item.path.stat().st_size)
     )

@@ -128,7 +128,9 @@ def test_a_dask_cluster_may_lose_a_worker(make, cluster, small_ranges, tmp_path)
     work = tmp_path / "cluster" / "x.tfrecord.work"
     with concurrent.futures.ThreadPoolExecutor() as pool:
         run = pool.submit(make, "cluster", runner="DaskRunner", **changes)
-        while not (run.done() or worker.poll() or list(work.glob("train-*.json"))):
+        while worker.poll() is None and not list(work.glob("train-*.json")):
+            if run.done():
+                break
             time.sleep(0.01)
         worker.kill()
         merged = list(work.glob("merge-*.json"))

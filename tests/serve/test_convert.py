@@ -192,6 +192,21 @@ def test_the_vocabulary_goes_along_and_may_grow(task, data, tmp_path, capsys, co
     assert grown.config.vocab_size == 1501
 
 
+def test_a_keras_file_keeps_the_task_json_beside_it(tmp_path, data, capsys, config):
+    small = tokenization.load(str(data / "spm_small.model"))
+    config = dataclasses.replace(config, vocab_size=1500)
+    task = {"kind": "classification", "labels": ["a", "b"]}
+    metadata.write(tmp_path / "run", small, task)
+    weights.save(models.AlbertClassifier(config, 2), tmp_path / "run", "tf1")
+    other = tmp_path / "task.json"
+    other.write_text('{"kind": "regression"}')
+    convert.convert(settings(tmp_path / "run", tmp_path / "a.keras", "keras"))
+    assert other.read_text() == '{"kind": "regression"}'
+    assert f"\nkept     {other}: " in capsys.readouterr().out
+    convert.convert(settings(tmp_path / "run", tmp_path / "new" / "a.keras", "keras"))
+    assert metadata.read_task(tmp_path / "new")["labels"] == ["a", "b"]
+
+
 def test_weights_without_a_configuration_ask_for_one(tmp_path, config):
     prefix = weights.save(models.AlbertEncoder(config), tmp_path / "ckpt", "tf1")
     (tmp_path / "albert_config.json").unlink()

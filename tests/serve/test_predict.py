@@ -276,7 +276,9 @@ def test_texts_come_from_arguments_files_and_standard_input(
     lines, table = tmp_path / "rows.jsonl", tmp_path / "rows.tsv"
     lines.write_text(json.dumps({"text_b": LONG, "text_a": SHORT, "id": 7}) + "\n")
     table.write_text(f"{SHORT}\t{LONG}\n")
-    for file in (lines, table):
+    named = tmp_path / "rows.csv"  # with the columns of the training data
+    named.write_text(f'second,first\n"{LONG}","{SHORT}"\n')
+    for file in (lines, table, named):
         output = tmp_path / "answers.jsonl"
         run(path, input_file=str(file), output_file=str(output))
         assert json.loads(output.read_text()) == first
